@@ -1,0 +1,3 @@
+//! The `tracing` layer.
+mod handle;
+pub use handle::{Lane, LaneSnapshot};
