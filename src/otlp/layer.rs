@@ -1,6 +1,8 @@
-//! The `tracing` side: spans become OTel spans, and the sentinel's alarms become log records.
+//! The `tracing` side: spans become OpenTelemetry spans, and the sentinel's alarms become log
+//! records.
 //!
-//! Engine lines and prompts must never leave, so what passes is chosen here, before any exporter sees it.
+//! Engine lines and prompts must never leave, so what passes is chosen here, before any exporter
+//! sees it.
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::voice::Voice;
 
-/// The layer that spans and events pass to OTel.
+/// The layer that spans and events pass to OpenTelemetry.
 pub(super) fn spans<S>(
     provider: &SdkTracerProvider,
     level: LevelFilter,
@@ -50,8 +52,8 @@ where
 
 // === impl SpanFilter ===
 
-/// Passes all spans, and events but our own: the sentinel writes its findings onto the OTel spans itself, and the
-/// events of engine lines are nobody's business outside.
+/// Passes all spans, and events but our own: the sentinel writes its findings onto those spans
+/// itself, and the events of engine lines are nobody's business outside.
 struct SpanFilter {
     level: LevelFilter,
     private: Arc<[String]>,

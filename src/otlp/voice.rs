@@ -1,6 +1,7 @@
 //! Says the few lines that exporting has to say, where the program's log can hear them.
 //!
-//! Exports run on threads of the SDK, which know only the global subscriber. The layer tells which one it is part of.
+//! Exports run on threads of the SDK, which know only the global subscriber. The layer tells which
+//! one it is part of.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,7 +9,8 @@ use std::thread;
 use tracing::dispatcher::{self, Dispatch, WeakDispatch};
 
 use super::health::ExportTrouble;
-use super::settings::{IgnoredSetting, Signal};
+use super::signal::Signal;
+use super::variables::IgnoredSetting;
 
 /// One line. Each is said at most once for one change.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +41,8 @@ impl Voice {
         *lock(&self.subscriber) = Some(subscriber.downgrade());
         if !lock(&self.kept).is_empty() {
             let voice = self.clone();
-            // This is called from within a layer, where nothing can be said. Without a thread they stay kept.
+            // This is called from within a layer, where nothing can be said. Without a thread they
+            // stay kept.
             drop(
                 thread::Builder::new()
                     .name("sentinel-voice".to_owned())
@@ -51,7 +54,9 @@ impl Voice {
     /// Says what is still kept.
     pub(super) fn say_kept(&self) {
         let lines = std::mem::take(&mut *lock(&self.kept));
-        lines.iter().for_each(|line| self.say(line));
+        for line in &lines {
+            self.say(line);
+        }
     }
 
     /// Says one line. Never called from within a layer, where it would be lost.
