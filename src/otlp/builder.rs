@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 use opentelemetry::{KeyValue, Value, global};
@@ -27,6 +28,10 @@ use super::signal::Signal;
 use super::transport::{Transport, Watched};
 use super::voice::{Line, Voice};
 use super::{Otlp, OtlpError};
+
+/// When a program has surely set its subscriber, after it has set up the export. While it does, and
+/// from within its layers, nothing can be said.
+const SUBSCRIBER_IS_SET: Duration = Duration::from_secs(1);
 
 /// Builds an [`Otlp`].
 #[derive(Clone, Debug)]
@@ -134,7 +139,11 @@ impl OtlpBuilder {
             global::set_tracer_provider(traces.clone());
             global::set_meter_provider(metrics.clone());
         }
-        voice.keep(settings.ignored.iter().cloned().map(Line::Ignored));
+        if let (Some(transport), false) = (&transport, settings.ignored.is_empty()) {
+            voice.keep(settings.ignored.iter().cloned().map(Line::Ignored));
+            let voice = voice.clone();
+            transport.after(SUBSCRIBER_IS_SET, move || voice.say_kept());
+        }
         Ok(Otlp {
             traces,
             metrics,

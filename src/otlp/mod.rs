@@ -230,10 +230,15 @@ impl Otlp {
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
     {
-        self.transport.is_some().then(|| {
-            let spans = layer::spans(&self.traces, self.level, self.private_targets.clone());
-            spans.and_then(layer::alarms(&self.logs, self.voice.clone()))
-        })
+        let (spans, alarms) = match self.transport {
+            Some(_) => (self.level, LevelFilter::INFO),
+            None => (LevelFilter::OFF, LevelFilter::OFF),
+        };
+        layer::spans(&self.traces, spans, self.private_targets.clone()).and_then(layer::alarms(
+            &self.logs,
+            alarms,
+            self.voice.clone(),
+        ))
     }
 
     /// The provider of tracers.

@@ -60,6 +60,14 @@ impl Transport {
         self.handle.enter()
     }
 
+    /// Does something short after a while, on the thread.
+    pub(super) fn after(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
+        self.handle.spawn(async move {
+            tokio::time::sleep(delay).await;
+            task();
+        });
+    }
+
     /// Ends the exports in flight, and those to come, at once.
     pub(super) fn give_up(&self) {
         self.given_up.send_replace(true);

@@ -4,7 +4,6 @@
 //! one it is part of.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use tracing::dispatcher::{self, Dispatch, WeakDispatch};
 
@@ -26,29 +25,19 @@ pub(super) enum Line {
 #[derive(Debug, Default)]
 pub(super) struct Voice {
     subscriber: Mutex<Option<WeakDispatch>>,
-    /// Lines from before there was a subscriber.
+    /// Lines from before there can be a subscriber.
     kept: Mutex<Vec<Line>>,
 }
 
 impl Voice {
-    /// Keeps lines until there is a subscriber to hear them.
+    /// Keeps lines to be said later.
     pub(super) fn keep(&self, lines: impl Iterator<Item = Line>) {
         lock(&self.kept).extend(lines);
     }
 
-    /// From now on this subscriber hears the lines, and first those that were kept.
-    pub(super) fn speak_to(self: &Arc<Self>, subscriber: &Dispatch) {
+    /// From now on this subscriber hears the lines.
+    pub(super) fn speak_to(&self, subscriber: &Dispatch) {
         *lock(&self.subscriber) = Some(subscriber.downgrade());
-        if !lock(&self.kept).is_empty() {
-            let voice = self.clone();
-            // This is called from within a layer, where nothing can be said. Without a thread they
-            // stay kept.
-            drop(
-                thread::Builder::new()
-                    .name("sentinel-voice".to_owned())
-                    .spawn(move || voice.say_kept()),
-            );
-        }
     }
 
     /// Says what is still kept.
