@@ -38,8 +38,10 @@ pub enum Transition {
     Renewed,
     /// The fault is gone.
     Cleared,
-    /// The fault was not seen again within the time to live. That is no recovery.
+    /// The fault was not seen again within the time to live, or its lane ended. That is no recovery.
     Expired,
+    /// Another fault took its place. That is no recovery.
+    Replaced,
 }
 
 impl Transition {
@@ -50,6 +52,7 @@ impl Transition {
             Self::Renewed => "renewed",
             Self::Cleared => "cleared",
             Self::Expired => "expired",
+            Self::Replaced => "replaced",
         }
     }
 }
@@ -93,6 +96,11 @@ impl Alarm {
                 Some(Transition::Renewed)
             }
         }
+    }
+
+    /// Ends it without a recovery: its lane ended, or another fault took its place.
+    pub fn end(&mut self, as_transition: Transition) -> Option<Transition> {
+        self.standing.take().map(|_| as_transition)
     }
 
     /// Lets it expire when its fault was not seen within the time to live.

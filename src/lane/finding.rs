@@ -163,8 +163,8 @@ pub struct Facts {
     pub in_flight: Option<u32>,
     /// `serving.timing.source`.
     pub timing_source: Option<TimingSource>,
-    /// `serving.suspects`, most likely first.
-    pub suspects: Vec<Cause>,
+    /// `serving.suspects`: standing facts that can explain a degraded rate, most likely first.
+    pub suspects: Vec<&'static str>,
     /// `serving.blind.cause`.
     pub blind: Option<BlindCause>,
     /// `serving.slot`: the slot that is wedged.
