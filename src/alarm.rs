@@ -76,7 +76,12 @@ impl Alarm {
     }
 
     /// Takes one observation, that the fault is there or that it is gone, and says what to tell, if anything.
-    pub fn observe(&mut self, faulty: bool, now: Instant, policy: AlarmPolicy) -> Option<Transition> {
+    pub fn observe(
+        &mut self,
+        faulty: bool,
+        now: Instant,
+        policy: AlarmPolicy,
+    ) -> Option<Transition> {
         match (&mut self.standing, faulty) {
             (None, false) => None,
             (None, true) => {
@@ -137,10 +142,17 @@ mod tests {
         ];
         let mut alarm = Alarm::default();
         for (seconds, faulty, told, case) in rows {
-            assert_eq!(alarm.observe(faulty, start + Duration::from_secs(seconds), policy), told, "{case}");
+            assert_eq!(
+                alarm.observe(faulty, start + Duration::from_secs(seconds), policy),
+                told,
+                "{case}"
+            );
         }
         assert_eq!(alarm.expire(start + Duration::from_secs(153), policy), None);
-        assert_eq!(alarm.expire(start + Duration::from_secs(154), policy), Some(Transition::Expired));
+        assert_eq!(
+            alarm.expire(start + Duration::from_secs(154), policy),
+            Some(Transition::Expired)
+        );
         assert!(!alarm.is_active());
     }
 }

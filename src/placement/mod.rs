@@ -8,7 +8,7 @@ mod judge;
 
 use crate::evidence::Cause;
 
-pub(crate) use account::{Account, ProcessFacts, StatedFault};
+pub(crate) use account::{Account, Backends, Devices, ProcessFacts, StatedFault};
 pub(crate) use judge::judge;
 
 /// What the operator intended for a lane.
@@ -90,7 +90,8 @@ pub enum PlacementVerdict {
 
 impl PlacementVerdict {
     /// Every verdict: the state metric has one series for each.
-    pub const ALL: [Self; 5] = [Self::Gpu, Self::Partial, Self::Cpu, Self::CpuFallback, Self::Unreported];
+    pub const ALL: [Self; 5] =
+        [Self::Gpu, Self::Partial, Self::Cpu, Self::CpuFallback, Self::Unreported];
 
     /// The value of `serving.placement.verdict`.
     pub const fn as_str(self) -> &'static str {
@@ -198,7 +199,11 @@ impl PlacementPolicy {
     ///
     /// [`HostShareError`] unless the share is at least 0 and under 1.
     pub fn with_host_share(self, host_share: f64) -> Result<Self, HostShareError> {
-        if (0.0..1.0).contains(&host_share) { Ok(Self { host_share }) } else { Err(HostShareError { given: host_share }) }
+        if (0.0..1.0).contains(&host_share) {
+            Ok(Self { host_share })
+        } else {
+            Err(HostShareError { given: host_share })
+        }
     }
 }
 
