@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn tick(&mut self) -> Vec<Finding> {
-        self.act(|lane, now, out| lane.tick(now, out))
+        self.act(LaneState::tick)
     }
 
     fn record(&mut self, timings: &Timings) -> (Recorded, Vec<Finding>) {
@@ -243,12 +243,12 @@ fn a_load_that_no_line_opens_is_opened_by_its_first_loader_line() {
 fn the_callers_word_waits_for_lines_that_are_on_their_way() {
     let mut bench = Bench::gpu();
     bench.take([begins(Role::Main)]);
-    assert!(verdicts(&bench.act(|lane, now, out| lane.ready(now, out))).is_empty());
+    assert!(verdicts(&bench.act(LaneState::ready)).is_empty());
     bench.take([Evidence::BlockBegins, weights("CUDA0", Residence::Accelerator, 4171)]);
     assert_eq!(verdicts(&bench.at(1).tick()), [(LoadId(1), false, None)]);
 
     let mut silent = Bench::gpu();
-    silent.act(|lane, now, out| lane.ready(now, out));
+    silent.act(LaneState::ready);
     let found = silent.at(1).tick();
     assert_eq!(alarms(&found), [(AlarmKind::Unreported, Raised), (AlarmKind::Blind, Raised)]);
     assert_eq!(silent.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::NoOutput]);
