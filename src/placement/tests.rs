@@ -24,6 +24,7 @@ fn fault(cause: Cause, decides: bool) -> StatedFault {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn weights_are_found_by_the_strongest_evidence() {
     use PlacementVerdict::{CpuFallback, Gpu, Partial, Unreported};
     let rows: &[(&str, Tell, PlacementVerdict, Basis, Option<&str>)] = &[
