@@ -25,6 +25,22 @@ use glob::Glob;
 pub use parse::{ParseCatalogError, Place};
 
 /// Expected decode rates, by model and where it runs.
+///
+/// ```
+/// use serving_sentinel::catalog::{Catalog, Query};
+///
+/// let text = r#"
+/// [[row]]
+/// model = "gemma-3-*"
+/// tokens_per_second = 220
+/// source = "measured 2026-06, one stream"
+/// "#;
+/// let catalog = Catalog::parse("rates.toml", text)?;
+/// let expected = catalog.lookup(&Query::new("gemma-3-270m")).unwrap();
+/// assert_eq!(expected.rate().get(), 220.0);
+/// assert_eq!(catalog.lookup(&Query::new("llama-3")), None);
+/// # Ok::<(), serving_sentinel::catalog::ParseCatalogError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     rows: Vec<Row>,
@@ -100,10 +116,12 @@ impl Catalog {
 impl Row {
     fn matches(&self, query: &Query<'_>) -> bool {
         self.concurrency == query.concurrency
-            && self.keys().into_iter().zip(query.keys()).all(|(named, known)| match (named, known) {
-                (Some(named), Some(known)) => named.eq_ignore_ascii_case(known),
-                (Some(_), None) => false,
-                (None, _) => true,
+            && self.keys().into_iter().zip(query.keys()).all(|(named, known)| {
+                match (named, known) {
+                    (Some(named), Some(known)) => named.eq_ignore_ascii_case(known),
+                    (Some(_), None) => false,
+                    (None, _) => true,
+                }
             })
             && self.model.matches(query.model)
     }
@@ -134,7 +152,13 @@ impl Row {
 impl<'a> Query<'a> {
     /// A query for one request alone, of which nothing but the model is known.
     pub const fn new(model: &'a str) -> Self {
-        Self { model, quantisation: None, accelerator: None, engine: None, concurrency: NonZeroU32::MIN }
+        Self {
+            model,
+            quantisation: None,
+            accelerator: None,
+            engine: None,
+            concurrency: NonZeroU32::MIN,
+        }
     }
 
     fn keys(&self) -> [Option<&'a str>; 3] {
@@ -209,12 +233,24 @@ source = "second of equals"
             ("anything", Query::new("llama-3"), Some("anything")),
             ("a longer glob", Query::new("gemma-3-4b"), Some("gemma")),
             ("the longest glob, in any case", gemma, Some("small gemma")),
-            ("one key", Query { quantisation: Some("q4_k_m"), ..gemma }, Some("small gemma, quantised")),
+            (
+                "one key",
+                Query { quantisation: Some("q4_k_m"), ..gemma },
+                Some("small gemma, quantised"),
+            ),
             ("all keys", all, Some("small gemma, all known")),
             ("one key of three", Query { engine: None, ..all }, Some("small gemma, quantised")),
-            ("another quantisation", Query { quantisation: Some("Q8_0"), ..gemma }, Some("small gemma")),
+            (
+                "another quantisation",
+                Query { quantisation: Some("Q8_0"), ..gemma },
+                Some("small gemma"),
+            ),
             ("four at once", Query { concurrency: four, ..gemma }, Some("small gemma, four")),
-            ("four at once, more known", Query { concurrency: four, ..all }, Some("small gemma, four")),
+            (
+                "four at once, more known",
+                Query { concurrency: four, ..all },
+                Some("small gemma, four"),
+            ),
             ("no row for four", Query { concurrency: four, ..Query::new("llama-3") }, None),
             ("equals", Query::new("qwen3"), Some("first of equals")),
             ("no name at all", Query::new(""), Some("anything")),
@@ -223,7 +259,10 @@ source = "second of equals"
             let found = catalog.lookup(&query);
             assert_eq!(found.as_ref().map(|found| &**found.source()), expected, "{case}");
         }
-        assert_eq!(catalog.lookup(&Query::new("gemma-3-4b")).unwrap().rate().get().to_string(), "50.5");
+        assert_eq!(
+            catalog.lookup(&Query::new("gemma-3-4b")).unwrap().rate().get().to_string(),
+            "50.5"
+        );
     }
 
     #[test]

@@ -109,7 +109,9 @@ pub enum ParseCatalogError {
         given: String,
     },
     /// Two rows for the same: one of them would never count.
-    #[error("{place}: the row is for the same as row {first}; remove one of them, or tell them apart by a key")]
+    #[error(
+        "{place}: the row is for the same as row {first}; remove one of them, or tell them apart by a key"
+    )]
     DuplicateRow {
         /// Where the second row starts.
         place: Place,
@@ -138,7 +140,10 @@ pub(super) fn rows(file: &str, text: &str) -> Result<Vec<Row>, ParseCatalogError
         };
         let row = RowSource { source, start: value.span().start, table }.row()?;
         if let Some(first) = rows.iter().position(|earlier| earlier.is_for_same_as(&row)) {
-            return Err(ParseCatalogError::DuplicateRow { place: source.place(value.span().start), first: first + 1 });
+            return Err(ParseCatalogError::DuplicateRow {
+                place: source.place(value.span().start),
+                first: first + 1,
+            });
         }
         rows.push(row);
     }
@@ -171,7 +176,11 @@ impl Source<'_> {
     }
 
     /// Refuses the first key in the text that is not among `known`.
-    fn known_only(&self, table: &DeTable<'_>, known: &'static [&'static str]) -> Result<(), ParseCatalogError> {
+    fn known_only(
+        &self,
+        table: &DeTable<'_>,
+        known: &'static [&'static str],
+    ) -> Result<(), ParseCatalogError> {
         let unknown = table.keys().filter(|key| !known.contains(&&**key.get_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return Ok(()) };
         Err(ParseCatalogError::UnknownKey {
@@ -182,7 +191,12 @@ impl Source<'_> {
         })
     }
 
-    fn wrong_type(&self, key: &'static str, value: &Spanned<DeValue<'_>>, expected: &'static str) -> ParseCatalogError {
+    fn wrong_type(
+        &self,
+        key: &'static str,
+        value: &Spanned<DeValue<'_>>,
+        expected: &'static str,
+    ) -> ParseCatalogError {
         let found = match value.get_ref() {
             DeValue::String(_) => "a text",
             DeValue::Integer(_) => "a whole number",
@@ -217,13 +231,21 @@ impl<'a> RowSource<'a> {
         let given = match value.get_ref() {
             DeValue::Integer(integer) => integer.to_string(),
             DeValue::Float(float) => float.as_str().to_owned(),
-            _ => return Err(self.source.wrong_type(RATE, value, "tokens/s, a finite number above 0")),
+            _ => {
+                return Err(self.source.wrong_type(
+                    RATE,
+                    value,
+                    "tokens/s, a finite number above 0",
+                ));
+            }
         };
         let source = self.required(SOURCE, self.text(SOURCE)?)?;
         // A number in another base is no number here, and refused as such.
         let rate = given.parse().unwrap_or(f64::NAN);
         Expectation::new(rate, source).map_err(|error| match error {
-            ExpectationError::Rate { .. } => ParseCatalogError::Rate { place: self.place_of(value), given },
+            ExpectationError::Rate { .. } => {
+                ParseCatalogError::Rate { place: self.place_of(value), given }
+            }
             ExpectationError::Source => self.empty(SOURCE, value),
         })
     }
@@ -231,7 +253,11 @@ impl<'a> RowSource<'a> {
     fn concurrency(&self) -> Result<NonZeroU32, ParseCatalogError> {
         let Some(value) = self.value(CONCURRENCY) else { return Ok(NonZeroU32::MIN) };
         let DeValue::Integer(integer) = value.get_ref() else {
-            return Err(self.source.wrong_type(CONCURRENCY, value, "the requests in flight, a whole number from 1"));
+            return Err(self.source.wrong_type(
+                CONCURRENCY,
+                value,
+                "the requests in flight, a whole number from 1",
+            ));
         };
         integer.to_string().parse().map_err(|_| ParseCatalogError::Concurrency {
             place: self.place_of(value),
@@ -256,7 +282,10 @@ impl<'a> RowSource<'a> {
     }
 
     fn required<T>(&self, key: &'static str, found: Option<T>) -> Result<T, ParseCatalogError> {
-        found.ok_or_else(|| ParseCatalogError::MissingKey { place: self.source.place(self.start), key })
+        found.ok_or_else(|| ParseCatalogError::MissingKey {
+            place: self.source.place(self.start),
+            key,
+        })
     }
 
     fn empty(&self, key: &'static str, value: &Spanned<DeValue<'_>>) -> ParseCatalogError {

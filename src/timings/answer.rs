@@ -10,8 +10,8 @@ use crate::throughput::{TimingSource, Timings};
 /// the opening one of `/v1/messages` (`message`), Groq's last chunk (`x_groq`), LM Studio's closing event (`result`).
 const NESTED: [&str; 4] = ["response", "message", "x_groq", "result"];
 
-/// Where a reason to end can stand, by format: OpenAI; Ollama; llama-server's `/completion`; `/v1/messages`, whole and
-/// streamed; `/v1/responses`; SGLang, new and old; TGI; LM Studio.
+/// Where a reason to end can stand, by format: `OpenAI`; Ollama; llama-server's `/completion`; `/v1/messages`, whole and
+/// streamed; `/v1/responses`; `SGLang`, new and old; TGI; LM Studio.
 const FINISH_REASONS: [&str; 10] = [
     "choices.0.finish_reason",
     "done_reason",

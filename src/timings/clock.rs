@@ -32,7 +32,7 @@ impl ClientClock {
             Some(pieces) => pieces.last = now,
             None => {
                 self.pieces =
-                    Some(Pieces { first: now, last: now, tokens_at_first: tokens.unwrap_or(1) })
+                    Some(Pieces { first: now, last: now, tokens_at_first: tokens.unwrap_or(1) });
             }
         }
     }

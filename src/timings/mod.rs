@@ -47,8 +47,8 @@ pub enum ParseTimingsError {
 impl Timings {
     /// Reads what a whole, non-streamed answer states about itself.
     ///
-    /// Known are the answers of llama-server (all completion endpoints), Ollama, vLLM, SGLang, TGI, mistral.rs,
-    /// LM Studio, TabbyAPI, LocalAI, Groq and Cerebras, and the common `usage` of OpenAI, Anthropic and whoever
+    /// Known are the answers of llama-server (all completion endpoints), Ollama, vLLM, `SGLang`, TGI, mistral.rs,
+    /// LM Studio, `TabbyAPI`, `LocalAI`, Groq and Cerebras, and the common `usage` of `OpenAI`, Anthropic and whoever
     /// speaks like them. The engine's own rate wins; else the rate is from tokens and decode time. An answer with
     /// `usage` alone has counts and no rate, and one that states nothing has no field set.
     ///

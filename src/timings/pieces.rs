@@ -22,7 +22,8 @@ pub(super) fn has_piece(object: &Value) -> bool {
     let kind = object.get("type").and_then(Value::as_str).unwrap_or_default();
     // `/v1/responses` repeats the whole text in events that end in `.done`.
     if kind.starts_with("response.") {
-        return kind.ends_with(".delta") && object.get("delta").is_some_and(is_text);
+        let is_delta = kind.rsplit('.').next() == Some("delta");
+        return is_delta && object.get("delta").is_some_and(is_text);
     }
     let choices = object.get("choices").and_then(Value::as_array).into_iter().flatten();
     std::iter::once(object).chain(choices).any(|bearer| {

@@ -10,7 +10,7 @@ use super::events::{Event, EventReader};
 use super::{ParseTimingsError, object, pieces};
 use crate::throughput::{TimingSource, Timings, TokensPerSecond};
 
-/// What ends a stream of the OpenAI kind.
+/// What ends a stream of the `OpenAI` kind.
 const DONE: &[u8] = b"[DONE]";
 
 /// Times one streamed answer.

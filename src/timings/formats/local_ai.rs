@@ -1,4 +1,4 @@
-//! LocalAI, asked with the header `Extra-Usage`: decode time within `usage`, no rate.
+//! `LocalAI`, asked with the header `Extra-Usage`: decode time within `usage`, no rate.
 
 use super::{Format, Unit};
 

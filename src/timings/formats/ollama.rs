@@ -2,7 +2,7 @@
 //!
 //! A field of value 0 is left out. No rate is stated: Ollama's own `--verbose` divides all tokens by the time, and so
 //! does this. The prompt's rate is not read: with a warm cache its count has the cached tokens and its time has not.
-//! SGLang answers in this format without `eval_duration`, and then there is no rate.
+//! `SGLang` answers in this format without `eval_duration`, and then there is no rate.
 
 use super::{Format, Unit};
 

@@ -1,4 +1,4 @@
-//! SGLang's own `/generate`: `meta_info`, whose rate is there with `--enable-metrics` (seen in 0.5.23).
+//! `SGLang`'s own `/generate`: `meta_info`, whose rate is there with `--enable-metrics` (seen in 0.5.23).
 //!
 //! `e2e_latency` has queue and prefill in it, so it gives no rate.
 

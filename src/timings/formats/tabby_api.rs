@@ -1,4 +1,4 @@
-//! TabbyAPI: rates and times within `usage`. An unknown rate is the text `Indeterminate`.
+//! `TabbyAPI`: rates and times within `usage`. An unknown rate is the text `Indeterminate`.
 
 use super::{Format, Unit};
 
