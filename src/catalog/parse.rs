@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Glob, Row};
 use crate::throughput::{Expectation, ExpectationError};
 
+const ROWS: &str = "row";
 const MODEL: &str = "model";
 const QUANTISATION: &str = "quantisation";
 const ACCELERATOR: &str = "accelerator";
@@ -21,7 +22,7 @@ const SOURCE: &str = "source";
 const ROW_KEYS: &[&str] = &[MODEL, QUANTISATION, ACCELERATOR, ENGINE, CONCURRENCY, RATE, SOURCE];
 
 /// Every key beside the rows: there is none but theirs.
-const FILE_KEYS: &[&str] = &["row"];
+const FILE_KEYS: &[&str] = &[ROWS];
 
 /// More slips make another word: `tokens_per_sec` is three away from its key.
 const MAX_SLIPS: usize = 3;
@@ -128,15 +129,15 @@ pub(super) fn rows(file: &str, text: &str) -> Result<Vec<Row>, ParseCatalogError
         reason: error.message().to_owned(),
     })?;
     source.known_only(table.get_ref(), FILE_KEYS)?;
-    let Some((_, value)) = table.get_ref().iter().next() else { return Ok(Vec::new()) };
+    let Some(value) = table.get_ref().get(ROWS) else { return Ok(Vec::new()) };
     let DeValue::Array(tables) = value.get_ref() else {
-        return Err(source.wrong_type("row", value, "rows, each under its own `[[row]]`"));
+        return Err(source.wrong_type(ROWS, value, "rows, each under its own `[[row]]`"));
     };
     let mut rows: Vec<Row> = Vec::with_capacity(tables.len());
     for (number, value) in (1..).zip(tables.iter()) {
         let source = Source { row: Some(number), ..source };
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(source.wrong_type("row", value, "rows, each under its own `[[row]]`"));
+            return Err(source.wrong_type(ROWS, value, "rows, each under its own `[[row]]`"));
         };
         let row = RowSource { source, start: value.span().start, table }.row()?;
         if let Some(first) = rows.iter().position(|earlier| earlier.is_for_same_as(&row)) {
