@@ -38,21 +38,32 @@ fn read(log: &[u8], plan: Plan) -> Judged {
         for (name, finding) in findings {
             match finding {
                 Finding::Judged { facts, .. } => {
-                    let lane = observer.lanes().find(|lane| lane.config().name() == &name).expect("a known lane");
+                    let lane = observer
+                        .lanes()
+                        .find(|lane| lane.config().name() == &name)
+                        .expect("a known lane");
                     judged.loads.push(Load {
                         verdict: facts.verdict.expect("a verdict").as_str().to_owned(),
                         failed: false,
-                        layers: facts.layers.map(|(offloaded, total)| (offloaded.into(), total.into())),
+                        layers: facts
+                            .layers
+                            .map(|(offloaded, total)| (offloaded.into(), total.into())),
                         devices: lane
                             .buffers()
                             .filter(|(_, _, kind, _)| *kind == BufferKind::Model)
-                            .map(|(device, _, _, bytes)| (device.to_owned(), hundredths(bytes as f64 / 1_048_576.0)))
+                            .map(|(device, _, _, bytes)| {
+                                (device.to_owned(), hundredths(bytes as f64 / 1_048_576.0))
+                            })
                             .collect(),
                     });
                     judged.causes.extend(facts.causes.iter().map(ToString::to_string));
                 }
                 Finding::LoadFailed { facts, .. } => {
-                    judged.loads.push(Load { verdict: "unreported".to_owned(), failed: true, ..Load::default() });
+                    judged.loads.push(Load {
+                        verdict: "unreported".to_owned(),
+                        failed: true,
+                        ..Load::default()
+                    });
                     judged.causes.extend(facts.causes.iter().map(ToString::to_string));
                 }
                 Finding::LoggedRate { timings, .. } => {
@@ -81,7 +92,12 @@ fn hundredths(mib: f64) -> u64 {
 fn expected(case: &Value) -> Judged {
     let expected = &case["expected"];
     let strings = |value: &Value| -> Vec<String> {
-        value.as_array().expect("a list").iter().map(|it| it.as_str().expect("a string").to_owned()).collect()
+        value
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|it| it.as_str().expect("a string").to_owned())
+            .collect()
     };
     Judged {
         loads: expected["loads"]
@@ -114,7 +130,8 @@ fn expected(case: &Value) -> Judged {
 fn every_case_is_judged_as_it_was() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cases");
     let cases: Vec<Value> =
-        serde_json::from_slice(&std::fs::read(folder.join("cases.json")).expect("cases.json")).expect("valid JSON");
+        serde_json::from_slice(&std::fs::read(folder.join("cases.json")).expect("cases.json"))
+            .expect("valid JSON");
     assert!(cases.len() >= 6, "cases are missing");
     let mut wrong = Vec::new();
     for case in &cases {
@@ -131,10 +148,20 @@ fn every_case_is_judged_as_it_was() {
         }
         // A printed rate is compared to 1 %: where a line gives none, it follows from tokens and time.
         let rates_agree = judged.rates.len() == expected.rates.len()
-            && judged.rates.iter().zip(&expected.rates).all(|(one, two)| (one - two).abs() <= two * 0.01);
+            && judged
+                .rates
+                .iter()
+                .zip(&expected.rates)
+                .all(|(one, two)| (one - two).abs() <= two * 0.01);
         if judged.loads != expected.loads || judged.causes != expected.causes || !rates_agree {
             wrong.push(format!("{file}\n  judged   {judged:?}\n  expected {expected:?}"));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} cases are judged wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases are judged wrong:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
 }
