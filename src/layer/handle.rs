@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tracing::Span;
+use tracing::{Dispatch, Span};
 
 use crate::lane::{AlarmKind, BlindCause, LaneConfig};
 use crate::placement::{Placement, Plan};
@@ -69,6 +69,21 @@ impl Lane {
 
     /// The engine's output is closed. If the engine lives on, that is blindness.
     pub fn output_closed(&self) {
+        todo!()
+    }
+
+    /// Counts lines of its output of which only the beginning was observed: `serving.sentinel.truncated`.
+    pub fn count_truncated(&self, lines: u64) {
+        todo!()
+    }
+
+    /// Counts what was dropped on the way to its place: `serving.sentinel.dropped`, of that `serving.dropped.kind`.
+    pub fn count_dropped(&self, kind: &'static str, items: u64) {
+        todo!()
+    }
+
+    /// The subscriber it reports to.
+    pub fn dispatch(&self) -> &Dispatch {
         todo!()
     }
 
