@@ -20,7 +20,7 @@ pub(super) fn sayer(
             for (item, text) in batch.iter() {
                 match item {
                     Item::Line { stream, left_out } => {
-                        say_line(level, &lane, stream, text, left_out > 0)
+                        say_line(level, &lane, stream, text, left_out > 0);
                     }
                     Item::LogFailed => say_log_failed(&lane, text),
                 }
@@ -30,7 +30,7 @@ pub(super) fn sayer(
 }
 
 /// A callsite has one level, so each level has a callsite. The line becomes text only where someone listens.
-fn say_line(level: Level, lane: &str, stream: Stream, line: &[u8], truncated: bool) {
+fn say_line(level: Level, lane: &str, stream: Stream, text: &[u8], truncated: bool) {
     macro_rules! say {
         ($level:expr) => {
             event!(
@@ -40,7 +40,7 @@ fn say_line(level: Level, lane: &str, stream: Stream, line: &[u8], truncated: bo
                 "serving.lane.name" = lane,
                 stream = stream.as_str(),
                 truncated = truncated.then_some(true),
-                line = &*String::from_utf8_lossy(line),
+                line = &*String::from_utf8_lossy(text),
             )
         };
     }
@@ -59,7 +59,7 @@ fn say_log_failed(lane: &str, why: &[u8]) {
         Level::WARN,
         "serving.lane.name" = lane,
         error = &*String::from_utf8_lossy(why),
-        "the engine's log file cannot be written, and lines are lost to it; make room or correct its path, it is tried \
-         again with each line",
+        "the engine's log file cannot be written, and lines are lost to it; make room or correct its path, it is \
+         tried again with the next lines",
     );
 }

@@ -170,6 +170,8 @@ enum Part {
 pub(super) struct CappedLog {
     kept: LogFile,
     open: Option<OpenLog>,
+    /// Lines that are missing since the last one that is there, told before the next.
+    missing: u64,
 }
 
 /// Lines that could not be written, and why.
@@ -182,18 +184,22 @@ pub(super) struct WriteLogError {
 
 impl CappedLog {
     pub(super) fn new(kept: LogFile) -> Self {
-        Self { kept, open: None }
+        Self { kept, open: None, missing: 0 }
     }
 
-    /// Writes lines, each given with the bytes that were left out of it, and leaves nothing in a buffer.
+    /// Writes lines, each given with the bytes that were left out of it, and leaves nothing in a buffer. `refused`
+    /// lines that should follow never came; a log with a hole says so.
     pub(super) fn write<'a>(
         &mut self,
         mut lines: impl Iterator<Item = (&'a [u8], u64)>,
+        refused: u64,
     ) -> Result<(), WriteLogError> {
         let mut unwritten = 0;
-        self.try_write(&mut lines, &mut unwritten).map_err(|source| {
+        self.try_write(&mut lines, refused, &mut unwritten).map_err(|source| {
+            let lost_lines = unwritten + lines.count() as u64;
             self.open = None;
-            WriteLogError { lost_lines: unwritten + lines.count() as u64, source }
+            self.missing += lost_lines + refused;
+            WriteLogError { lost_lines, source }
         })
     }
 
@@ -201,12 +207,15 @@ impl CappedLog {
     fn try_write<'a>(
         &mut self,
         lines: impl Iterator<Item = (&'a [u8], u64)>,
+        refused: u64,
         unwritten: &mut u64,
     ) -> io::Result<()> {
-        let open = match &mut self.open {
+        let Self { kept, open, missing } = self;
+        let open = match open {
             Some(open) => open,
-            closed => closed.insert(OpenLog::open(&self.kept)?),
+            closed => closed.insert(OpenLog::open(kept)?),
         };
+        open.append_hole(kept, *missing)?;
         let mut text = Vec::new();
         for (line, left_out) in lines {
             text.clear();
@@ -215,14 +224,17 @@ impl CappedLog {
                 write!(text, " [serving-sentinel: {left_out} bytes left out]")?;
             }
             text.push(b'\n');
-            if !open.has_room(&self.kept, text.len()) {
+            if open.room(kept) < text.len() {
                 open.flush()?;
-                *unwritten = 0;
+                (*missing, *unwritten) = (0, 0);
             }
             *unwritten += 1;
-            open.append(&self.kept, &text)?;
+            open.append(kept, &text)?;
         }
-        open.flush()
+        open.append_hole(kept, refused)?;
+        open.flush()?;
+        *missing = 0;
+        Ok(())
     }
 }
 
@@ -289,17 +301,13 @@ impl OpenLog {
         Ok(open)
     }
 
-    fn has_room(&self, kept: &LogFile, bytes: usize) -> bool {
-        self.room(kept) >= bytes
-    }
-
     fn room(&self, kept: &LogFile) -> usize {
         usize::try_from(kept.room_of(self.part).saturating_sub(self.bytes)).unwrap_or(usize::MAX)
     }
 
     /// Takes one line with its end, and begins the next file where it does not fit in this.
     fn append(&mut self, kept: &LogFile, mut text: &[u8]) -> io::Result<()> {
-        while !self.has_room(kept, text.len()) {
+        while self.room(kept) < text.len() {
             // Longer than a whole file: it runs over the seam. The head ends with a whole line all the same.
             if self.part == Part::Tail && text.len() as u64 > kept.room_of(Part::Tail) {
                 let (now, later) = text.split_at(self.room(kept));
@@ -310,6 +318,14 @@ impl OpenLog {
         }
         self.hold(text);
         Ok(())
+    }
+
+    /// Says that lines are missing here.
+    fn append_hole(&mut self, kept: &LogFile, lines: u64) -> io::Result<()> {
+        if lines == 0 {
+            return Ok(());
+        }
+        self.append(kept, format!("[serving-sentinel: {lines} lines left out here]\n").as_bytes())
     }
 
     fn hold(&mut self, text: &[u8]) {

@@ -24,6 +24,7 @@
 mod events;
 mod lines;
 mod log_file;
+mod pipes;
 mod reading;
 mod worker;
 
@@ -241,8 +242,8 @@ impl<O: Observe> OutputReader<O> {
         B: AsyncRead + Unpin + Send,
     {
         let mut reading = reading::Reading::start(self);
-        let mut pipes = reading::Pipes::new(stdout, stderr);
-        poll_fn(|context| pipes.poll(context, &mut reading)).await;
+        let mut pipes = pipes::Pipes::new(stdout, stderr);
+        poll_fn(|context| pipes.poll(context, |stream, read| reading.take(stream, read))).await;
         reading.finish().await
     }
 }

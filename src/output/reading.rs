@@ -1,20 +1,18 @@
-//! The reading itself: takes what both pipes give, and hands each line to whom it concerns.
+//! Cuts what both pipes give into lines, and hands each line to whom it concerns.
 //!
-//! It waits for nothing but the pipes. The observer comes first, so that no trouble with a log can hide evidence.
+//! The observer comes first, so that no trouble with a log can hide evidence; then the queues, which take a line or
+//! refuse it, and never wait.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::oneshot;
 use tracing::Level;
 
 use super::lines::{Line, LineBuffer};
 use super::log_file::{CappedLog, LogFile};
+use super::pipes::Read;
 use super::worker::{self, Batch, Item, Queue};
 use super::{Observe, OutputReader, OutputSummary, Stream, events};
 
@@ -23,79 +21,6 @@ const LOG_LINE: &str = "log_line";
 /// `serving.dropped.kind` of a line of which no event was said.
 const ENGINE_EVENT: &str = "engine_event";
 
-/// As much as a pipe holds on Linux.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// Reads in one turn before other tasks of the thread get theirs.
-const READS_A_TURN: usize = 8;
-
-/// Two pipes, read in turns.
-pub(super) struct Pipes<A, B> {
-    stdout: Option<A>,
-    stderr: Option<B>,
-    chunk: Box<[u8]>,
-}
-
-impl<A: AsyncRead + Unpin, B: AsyncRead + Unpin> Pipes<A, B> {
-    pub(super) fn new(stdout: Option<A>, stderr: Option<B>) -> Self {
-        Self { stdout, stderr, chunk: vec![0; CHUNK_BYTES].into() }
-    }
-
-    /// Reads what there is; ready when both are closed.
-    pub(super) fn poll<O: Observe>(
-        &mut self,
-        context: &mut Context<'_>,
-        reading: &mut Reading<O>,
-    ) -> Poll<()> {
-        for _ in 0..READS_A_TURN {
-            let stdout = poll_pipe(&mut self.stdout, context, &mut self.chunk, |read| {
-                reading.take(Stream::Stdout, read)
-            });
-            let stderr = poll_pipe(&mut self.stderr, context, &mut self.chunk, |read| {
-                reading.take(Stream::Stderr, read)
-            });
-            if self.stdout.is_none() && self.stderr.is_none() {
-                return Poll::Ready(());
-            }
-            if stdout.is_pending() && stderr.is_pending() {
-                return Poll::Pending;
-            }
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
-/// What one read gave.
-enum Read<'a> {
-    Bytes(&'a [u8]),
-    End,
-    Failed(&'a io::Error),
-}
-
-/// Reads once, and lets go of a pipe that ended or failed. Pending also for a pipe that is gone.
-fn poll_pipe<R: AsyncRead + Unpin>(
-    pipe: &mut Option<R>,
-    context: &mut Context<'_>,
-    chunk: &mut [u8],
-    take: impl FnOnce(Read<'_>),
-) -> Poll<()> {
-    let Some(reader) = pipe else { return Poll::Pending };
-    let mut chunk = ReadBuf::new(chunk);
-    match ready!(Pin::new(reader).poll_read(context, &mut chunk)) {
-        Ok(()) if chunk.filled().is_empty() => {
-            *pipe = None;
-            take(Read::End);
-        }
-        Ok(()) => take(Read::Bytes(chunk.filled())),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-        Err(error) => {
-            *pipe = None;
-            take(Read::Failed(&error));
-        }
-    }
-    Poll::Ready(())
-}
-
 /// Lines under way, and where they go. Dropped at any moment, it hands on what was read and waits, for a bounded time,
 /// until that is written.
 #[derive(Debug)]
@@ -103,8 +28,17 @@ pub(super) struct Reading<O: Observe> {
     stdout: LineBuffer,
     stderr: LineBuffer,
     desk: Desk<O>,
-    /// Whether all was handed on and written.
-    finished: bool,
+    stage: Stage,
+}
+
+/// How far a reading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    /// No line comes any more, and all were handed on.
+    Ended,
+    /// All that could be written in time is written.
+    Flushed,
 }
 
 /// Hands lines on.
@@ -158,11 +92,12 @@ impl<O: Observe> Reading<O> {
                 sinks: Sinks { log, trouble, events, flush_limit: reader.flush_limit },
                 summary: OutputSummary::default(),
             },
-            finished: false,
+            stage: Stage::Reading,
         }
     }
 
-    fn take(&mut self, stream: Stream, read: Read<'_>) {
+    /// Takes one read of one stream.
+    pub(super) fn take(&mut self, stream: Stream, read: Read<'_>) {
         let Self { stdout, stderr, desk, .. } = self;
         let (lines, read_error) = match stream {
             Stream::Stdout => (stdout, &mut desk.summary.stdout_error),
@@ -181,31 +116,38 @@ impl<O: Observe> Reading<O> {
 
     /// Both pipes are closed: waits until all is written, and sums up.
     pub(super) async fn finish(mut self) -> OutputSummary {
-        self.desk.observer.output_closed();
+        self.end();
         let (flushed, lost) = oneshot::channel();
         let sinks = self.desk.sinks.clone();
-        // The wait is the sinks'; it is a thread's, so that it is not this task's.
-        let flush = move || drop(flushed.send(sinks.flush()));
+        // Waiting for the workers blocks, so a thread does it and not this task.
+        let flush = move || flushed.send(sinks.flush()).is_ok();
         drop(thread::Builder::new().name("sentinel-flush".to_owned()).spawn(flush));
         if let Ok(lost) = lost.await {
-            self.finished = true;
+            self.stage = Stage::Flushed;
             self.desk.lost(lost);
         }
         std::mem::take(&mut self.desk.summary)
+    }
+
+    /// Hands on what is left of either stream.
+    fn end(&mut self) {
+        let Self { stdout, stderr, desk, .. } = self;
+        stdout.finish(|line| desk.line(Stream::Stdout, line));
+        stderr.finish(|line| desk.line(Stream::Stderr, line));
+        desk.observer.output_closed();
+        self.stage = Stage::Ended;
     }
 }
 
 impl<O: Observe> Drop for Reading<O> {
     fn drop(&mut self) {
-        if self.finished {
-            return;
+        if self.stage == Stage::Reading {
+            self.end();
         }
-        let Self { stdout, stderr, desk, .. } = self;
-        stdout.finish(|line| desk.line(Stream::Stdout, line));
-        stderr.finish(|line| desk.line(Stream::Stderr, line));
-        desk.observer.output_closed();
-        let lost = desk.sinks.flush();
-        desk.lost(lost);
+        if self.stage == Stage::Ended {
+            let lost = self.desk.sinks.flush();
+            self.desk.lost(lost);
+        }
     }
 }
 
@@ -248,6 +190,7 @@ impl<O: Observe> Desk<O> {
 }
 
 /// Items that a flush had no time for.
+#[derive(Clone, Copy, Debug)]
 struct Lost {
     log_lines: u64,
     events: u64,
@@ -272,7 +215,7 @@ fn log_writer<O: Observe>(
     let path = kept.path().to_owned();
     let mut log = CappedLog::new(kept);
     move |batch| {
-        let Err(failed) = log.write(batch.lines()) else { return };
+        let Err(failed) = log.write(batch.lines(), batch.refused()) else { return };
         if let Some(observer) = observer.upgrade() {
             observer.count_dropped(LOG_LINE, failed.lost_lines);
         }

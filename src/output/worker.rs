@@ -25,6 +25,7 @@ pub(super) enum Item {
 pub(super) struct Batch {
     text: Vec<u8>,
     items: Vec<(Item, usize)>,
+    refused: u64,
 }
 
 impl Batch {
@@ -54,6 +55,11 @@ impl Batch {
         self.items.len() as u64
     }
 
+    /// How many items there was no room for, behind these or among the last of them.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
     fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -66,6 +72,7 @@ impl Batch {
     fn clear(&mut self) {
         self.text.clear();
         self.items.clear();
+        self.refused = 0;
     }
 }
 
@@ -129,6 +136,7 @@ impl Queue {
         let mut state = self.lock();
         let bytes = state.waiting.bytes() + text.len() + size_of::<(Item, usize)>();
         if state.phase != Phase::Open || bytes > self.limit {
+            state.waiting.refused += 1;
             return false;
         }
         // The worker sleeps only while nothing waits: one wake for a burst, not one a line.

@@ -27,7 +27,7 @@ impl Desk {
     }
 
     fn write(&mut self, lines: &[&[u8]]) {
-        self.log.write(lines.iter().map(|line| (*line, 0))).unwrap();
+        self.log.write(lines.iter().map(|line| (*line, 0)), 0).unwrap();
         let bytes = self.bytes_on_disk();
         assert!(
             bytes <= self.cap_bytes,
@@ -57,7 +57,8 @@ impl Desk {
     /// What the one marker says, and the lines without it.
     fn marked(&self) -> (Option<u64>, Vec<String>) {
         let mut lines = self.lines();
-        let markers: Vec<_> = lines.extract_if(.., |line| line.starts_with(MARKER_START)).collect();
+        let markers: Vec<_> =
+            lines.extract_if(.., |line| line.contains(MARKER_END.trim_end())).collect();
         assert!(markers.len() <= 1, "{markers:?}");
         (markers.first().map(|line| parse_marker(format!("{line}\n").as_bytes()).unwrap()), lines)
     }
@@ -79,7 +80,7 @@ fn bytes_of(lines: &[String]) -> u64 {
 fn a_short_log_is_one_file_as_it_came() {
     let mut desk = Desk::new();
     desk.write(&[b"one", b"\xff\0", b""]);
-    desk.log.write([(&b"the beginning"[..], 90_000)].into_iter()).unwrap();
+    desk.log.write([(&b"the beginning"[..], 90_000)].into_iter(), 0).unwrap();
     assert_eq!(
         desk.cat(),
         b"one\n\xff\0\n\nthe beginning [serving-sentinel: 90000 bytes left out]\n"
@@ -97,7 +98,7 @@ fn ten_times_the_cap_keeps_the_head_and_the_tail_and_says_what_is_left_out() {
     }
     let (left_out, lines) = desk.marked();
     assert_eq!(left_out, Some(bytes_of(&all) - bytes_of(&lines)), "the marker's number is exact");
-    let head = desk.log.kept.room_of(Part::Head) as usize / (all[0].len() + 1);
+    let head = usize::try_from(desk.log.kept.room_of(Part::Head)).unwrap() / (all[0].len() + 1);
     assert_eq!(lines[..head], all[..head]);
     assert_eq!(lines[head..], all[all.len() - (lines.len() - head)..], "the tail has no hole");
     assert!(desk.bytes_on_disk() > CAP / 2, "the cap is used");
@@ -195,11 +196,21 @@ fn a_failed_write_is_counted_and_the_next_one_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("not yet there");
     let mut log = CappedLog::new(LogFile::new(missing.join("engine.log")));
-    let error = log.write([(&b"one"[..], 0), (b"two", 0)].into_iter()).unwrap_err();
+    let error = log.write([(&b"one"[..], 0), (b"two", 0)].into_iter(), 0).unwrap_err();
     assert_eq!((error.lost_lines, error.source.kind()), (2, io::ErrorKind::NotFound));
     fs::create_dir(&missing).unwrap();
-    log.write([(&b"three"[..], 0)].into_iter()).unwrap();
-    assert_eq!(fs::read(missing.join("engine.log")).unwrap(), b"three\n");
+    log.write([(&b"three"[..], 0)].into_iter(), 0).unwrap();
+    log.write([(&b"four"[..], 0)].into_iter(), 0).unwrap();
+    let text = fs::read_to_string(missing.join("engine.log")).unwrap();
+    assert_eq!(text, "[serving-sentinel: 2 lines left out here]\nthree\nfour\n");
+}
+
+#[test]
+fn lines_that_never_came_leave_a_hole_that_is_told() {
+    let mut desk = Desk::new();
+    desk.log.write([(&b"one"[..], 0)].into_iter(), 17).unwrap();
+    desk.write(&[b"two"]);
+    assert_eq!(desk.lines(), ["one", "[serving-sentinel: 17 lines left out here]", "two"]);
 }
 
 #[test]
@@ -207,7 +218,7 @@ fn a_failed_write_is_counted_and_the_next_one_goes_on() {
 fn a_full_disk_is_an_error_each_time() {
     let mut log = CappedLog::new(LogFile::new("/dev/full"));
     for _ in 0..3 {
-        let error = log.write([(&b"one"[..], 0)].into_iter()).unwrap_err();
+        let error = log.write([(&b"one"[..], 0)].into_iter(), 0).unwrap_err();
         assert_eq!((error.lost_lines, error.source.kind()), (1, io::ErrorKind::StorageFull));
     }
 }
