@@ -413,5 +413,4 @@ fn end_line(file: &mut File, bytes: &mut u64) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "log_file/tests.rs"]
 mod tests;

@@ -195,7 +195,10 @@ impl<O: Observe> OutputReader<O> {
 
     /// Sets the level at which each line is said as an event: name `serving.engine.line`, target
     /// `serving_sentinel::engine`, fields `serving.lane.name`, `stream` (`stdout` or `stderr`), `truncated` (only when
-    /// it is) and `line`.
+    /// it is) and `line` (bytes that are no UTF-8 replaced).
+    ///
+    /// They are for the program's own log. Lines can hold prompts: what exports logs leaves this target out, unless the
+    /// operator wants them exported.
     ///
     /// By default, this is [`Level::INFO`].
     #[must_use]
@@ -219,6 +222,7 @@ impl<O: Observe> OutputReader<O> {
     }
 
     /// Sets how long the end waits for the log file, and then for the subscriber, to take what was read.
+    /// A thread that hangs longer is left behind, with what it holds, and its lines count as dropped.
     ///
     /// By default, this is [`OutputReader::DEFAULT_FLUSH_LIMIT`].
     #[must_use]
@@ -255,7 +259,7 @@ impl Lane {
         &self,
         stdout: Option<A>,
         stderr: Option<B>,
-    ) -> impl Future<Output = OutputSummary> + Send + use<A, B>
+    ) -> impl Future<Output = OutputSummary> + Send + 'static + use<A, B>
     where
         A: AsyncRead + Unpin + Send + 'static,
         B: AsyncRead + Unpin + Send + 'static,
