@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level, dispatcher, event};
 
 use super::Stream;
@@ -15,7 +16,13 @@ pub(super) fn sayer(
     lane: Arc<str>,
     level: Level,
 ) -> impl FnMut(&Batch) + Send + 'static {
+    // A callsite first met with no subscriber can be put to sleep for all of them: tracing-core asks only the thread's
+    // own while it knows of no more than one.
+    let nobody_listens = dispatch.is::<NoSubscriber>();
     move |batch| {
+        if nobody_listens {
+            return;
+        }
         dispatcher::with_default(&dispatch, || {
             for (item, text) in batch.iter() {
                 match item {
