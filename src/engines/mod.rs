@@ -1,5 +1,7 @@
 //! What engines print: recognisers as data, one file per engine, and the one matcher that runs them.
 
+pub mod verbosity;
+
 use std::sync::Arc;
 
 use crate::evidence::Evidence;
