@@ -38,8 +38,10 @@ pub enum Transition {
     Renewed,
     /// The fault is gone.
     Cleared,
-    /// The fault was not seen again within the time to live. That is no recovery.
+    /// The fault was not seen again within the time to live, or its lane ended. That is no recovery.
     Expired,
+    /// Another fault took its place. That is no recovery.
+    Replaced,
 }
 
 impl Transition {
@@ -50,6 +52,7 @@ impl Transition {
             Self::Renewed => "renewed",
             Self::Cleared => "cleared",
             Self::Expired => "expired",
+            Self::Replaced => "replaced",
         }
     }
 }
@@ -73,7 +76,12 @@ impl Alarm {
     }
 
     /// Takes one observation, that the fault is there or that it is gone, and says what to tell, if anything.
-    pub fn observe(&mut self, faulty: bool, now: Instant, policy: AlarmPolicy) -> Option<Transition> {
+    pub fn observe(
+        &mut self,
+        faulty: bool,
+        now: Instant,
+        policy: AlarmPolicy,
+    ) -> Option<Transition> {
         match (&mut self.standing, faulty) {
             (None, false) => None,
             (None, true) => {
@@ -93,6 +101,11 @@ impl Alarm {
                 Some(Transition::Renewed)
             }
         }
+    }
+
+    /// Ends it without a recovery: its lane ended, or another fault took its place.
+    pub fn end(&mut self, as_transition: Transition) -> Option<Transition> {
+        self.standing.take().map(|_| as_transition)
     }
 
     /// Lets it expire when its fault was not seen within the time to live.
@@ -129,10 +142,17 @@ mod tests {
         ];
         let mut alarm = Alarm::default();
         for (seconds, faulty, told, case) in rows {
-            assert_eq!(alarm.observe(faulty, start + Duration::from_secs(seconds), policy), told, "{case}");
+            assert_eq!(
+                alarm.observe(faulty, start + Duration::from_secs(seconds), policy),
+                told,
+                "{case}"
+            );
         }
         assert_eq!(alarm.expire(start + Duration::from_secs(153), policy), None);
-        assert_eq!(alarm.expire(start + Duration::from_secs(154), policy), Some(Transition::Expired));
+        assert_eq!(
+            alarm.expire(start + Duration::from_secs(154), policy),
+            Some(Transition::Expired)
+        );
         assert!(!alarm.is_active());
     }
 }

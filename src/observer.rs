@@ -2,16 +2,24 @@
 //!
 //! The pure heart that a layer, a scan and a test all drive.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engines::Matcher;
+use crate::engines::{Matcher, Service, StreamState};
 use crate::lane::{Finding, LaneConfig, LaneState, Policy};
 
 /// Watches one engine's output.
 #[derive(Debug)]
 pub struct Observer {
+    matcher: Arc<Matcher>,
+    policy: Policy,
+    stream: StreamState,
     lane: LaneState,
+    /// The service that the lane itself is: the first that a prefix named.
+    named: Option<Service>,
+    /// Lanes found within the stream: a router's children, further services of one log.
+    within: HashMap<Service, LaneState>,
 }
 
 /// Whether a line told anything: `serving.line.kind`.
@@ -26,43 +34,124 @@ pub enum LineKind {
 /// A finding and the lane it is of.
 pub type LaneFinding = (Arc<str>, Finding);
 
-#[allow(unused_variables, clippy::todo, reason = "being written")]
 impl Observer {
+    /// Prefixes come from foreign text: so many lanes within one stream are watched, and no more.
+    const MAX_WITHIN: usize = 64;
+
     /// An observer of a lane's engine.
     pub fn new(config: LaneConfig, policy: Policy, matcher: Arc<Matcher>) -> Self {
-        Self { lane: LaneState::new(config, policy) }
+        Self {
+            matcher,
+            policy,
+            stream: StreamState::default(),
+            lane: LaneState::new(config, policy),
+            named: None,
+            within: HashMap::new(),
+        }
     }
 
     /// Takes one line, without its line end.
-    pub fn line(&mut self, line: &[u8], now: Instant, out: &mut Vec<LaneFinding>) -> LineKind {
-        todo!()
+    pub fn line(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<LaneFinding>) -> LineKind {
+        let line = self.matcher.recognise(bytes, &mut self.stream);
+        let mut findings = Vec::new();
+        let says_something = !line.evidence.is_empty();
+        let lane = self.lane_of(line.service, says_something);
+        lane.line(line.engine.as_ref(), now, &mut findings);
+        for evidence in line.evidence {
+            lane.take(evidence, now, &mut findings);
+        }
+        if !findings.is_empty() {
+            let name = lane.config().name().clone();
+            out.extend(findings.into_iter().map(|finding| (name.clone(), finding)));
+        }
+        if says_something { LineKind::Evidence } else { LineKind::Other }
     }
 
-    /// Hands one lane the time, a request or a word of the caller; findings go to `out` under its name.
+    /// The lane a line is of. A service gets a lane of its own with its first evidence.
+    fn lane_of(&mut self, service: Option<Service>, says_something: bool) -> &mut LaneState {
+        let Some(service) = service else { return &mut self.lane };
+        let is_known = self.within.contains_key(&service);
+        if !is_known {
+            let is_lane_itself = match &service {
+                Service::RouterChild(_) => false,
+                Service::Named(_) if says_something => {
+                    *self.named.get_or_insert_with(|| service.clone()) == service
+                }
+                Service::Named(_) => true,
+            };
+            if is_lane_itself || !says_something || self.within.len() >= Self::MAX_WITHIN {
+                return &mut self.lane;
+            }
+        }
+        let (config, policy) = (self.lane.config(), self.policy);
+        self.within.entry(service).or_insert_with_key(|service| {
+            let (Service::RouterChild(name) | Service::Named(name)) = service;
+            LaneState::new(config.named(format!("{}/{name}", config.name())), policy)
+        })
+    }
+
+    /// Hands the lane the time, a request or a word of the caller; findings go to `out` under its name.
     pub fn with_lane<R>(
         &mut self,
         out: &mut Vec<LaneFinding>,
         act: impl FnOnce(&mut LaneState, &mut Vec<Finding>) -> R,
     ) -> R {
-        let mut findings = Vec::new();
-        let result = act(&mut self.lane, &mut findings);
-        let name = self.lane.config().name().clone();
-        out.extend(findings.into_iter().map(|finding| (name.clone(), finding)));
-        result
+        Self::act(&mut self.lane, out, act)
     }
 
     /// Time passes, for this lane and every lane found within its stream.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<LaneFinding>) {
-        todo!()
+        self.each(out, |lane, findings| lane.tick(now, findings));
+    }
+
+    /// No line will come any more: what is open is judged as it stands, in this lane and those within its stream.
+    pub fn conclude(&mut self, now: Instant, out: &mut Vec<LaneFinding>) {
+        self.each(out, |lane, findings| lane.conclude(now, findings));
+    }
+
+    /// The engine's process ended, and all within it.
+    pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<LaneFinding>) {
+        self.each(out, |lane, findings| lane.ended(how, now, findings));
+        self.within.clear();
+    }
+
+    /// The lane is no longer watched, nor those within its stream.
+    pub fn close(&mut self, now: Instant, out: &mut Vec<LaneFinding>) {
+        self.each(out, |lane, findings| lane.close(now, findings));
+        self.within.clear();
     }
 
     /// The lane itself.
-    pub fn lane(&self) -> &LaneState {
+    pub const fn lane(&self) -> &LaneState {
         &self.lane
     }
 
     /// The lane, and those found within its stream: a router's children, services of one log.
     pub fn lanes(&self) -> impl Iterator<Item = &LaneState> {
-        std::iter::once(&self.lane)
+        std::iter::once(&self.lane).chain(self.within.values())
+    }
+
+    fn each(
+        &mut self,
+        out: &mut Vec<LaneFinding>,
+        mut act: impl FnMut(&mut LaneState, &mut Vec<Finding>),
+    ) {
+        for lane in std::iter::once(&mut self.lane).chain(self.within.values_mut()) {
+            Self::act(lane, out, &mut act);
+        }
+    }
+
+    fn act<R>(
+        lane: &mut LaneState,
+        out: &mut Vec<LaneFinding>,
+        act: impl FnOnce(&mut LaneState, &mut Vec<Finding>) -> R,
+    ) -> R {
+        let mut findings = Vec::new();
+        let result = act(lane, &mut findings);
+        if !findings.is_empty() {
+            let name = lane.config().name().clone();
+            out.extend(findings.into_iter().map(|finding| (name.clone(), finding)));
+        }
+        result
     }
 }

@@ -119,7 +119,9 @@ impl Expectation {
     /// [`ExpectationError`] unless the rate is finite and above 0 and the source says something.
     pub fn new(rate: f64, source: impl Into<Arc<str>>) -> Result<Self, ExpectationError> {
         let source = source.into();
-        let Some(rate) = TokensPerSecond::new(rate) else { return Err(ExpectationError::Rate { given: rate }) };
+        let Some(rate) = TokensPerSecond::new(rate) else {
+            return Err(ExpectationError::Rate { given: rate });
+        };
         if source.trim().is_empty() {
             return Err(ExpectationError::Source);
         }
@@ -148,7 +150,9 @@ pub enum ExpectationError {
         given: f64,
     },
     /// The source is empty.
-    #[error("the expectation names no source; say where the rate is from, such as `measured 2026-06, one stream`")]
+    #[error(
+        "the expectation names no source; say where the rate is from, such as `measured 2026-06, one stream`"
+    )]
     Source,
 }
 
@@ -198,7 +202,11 @@ impl ThroughputPolicy {
     ///
     /// [`PolicyError::Floor`] unless `floor` is above 0 and at most 1.
     pub fn with_floor(self, floor: f64) -> Result<Self, PolicyError> {
-        if floor > 0.0 && floor <= 1.0 { Ok(Self { floor, ..self }) } else { Err(PolicyError::Floor { given: floor }) }
+        if floor > 0.0 && floor <= 1.0 {
+            Ok(Self { floor, ..self })
+        } else {
+            Err(PolicyError::Floor { given: floor })
+        }
     }
 
     /// Sets the multiple of the expected rate over which a request counts as `above_par`.
@@ -236,13 +244,17 @@ impl ThroughputPolicy {
 #[non_exhaustive]
 pub enum PolicyError {
     /// The floor is no share.
-    #[error("floor {given} is not a share of the expected rate; give a number above 0 and at most 1")]
+    #[error(
+        "floor {given} is not a share of the expected rate; give a number above 0 and at most 1"
+    )]
     Floor {
         /// What was given.
         given: f64,
     },
     /// The upper bound is no multiple.
-    #[error("{given} is not a multiple of the expected rate to call above par; give a finite number above 1")]
+    #[error(
+        "{given} is not a multiple of the expected rate to call above par; give a finite number above 1"
+    )]
     Above {
         /// What was given.
         given: f64,
@@ -290,7 +302,11 @@ pub struct RateJudgement {
 }
 
 /// Judges one request. `timings` is `None` when nothing could be read from its response.
-pub fn judge(timings: Option<&Timings>, expectation: Option<&Expectation>, policy: &ThroughputPolicy) -> RateJudgement {
+pub fn judge(
+    timings: Option<&Timings>,
+    expectation: Option<&Expectation>,
+    policy: &ThroughputPolicy,
+) -> RateJudgement {
     let unjudged = |verdict| RateJudgement { verdict, ratio: None };
     let Some(timings) = timings else { return unjudged(RateVerdict::NoTimings) };
     let Some(tokens) = timings.decode_tokens else { return unjudged(RateVerdict::NoTimings) };
@@ -316,7 +332,11 @@ mod tests {
     use super::*;
 
     fn timings(tokens: Option<u64>, rate: f64) -> Timings {
-        Timings { decode_tokens: tokens, decode_rate: TokensPerSecond::new(rate), ..Timings::new(TimingSource::EngineResponse) }
+        Timings {
+            decode_tokens: tokens,
+            decode_rate: TokensPerSecond::new(rate),
+            ..Timings::new(TimingSource::EngineResponse)
+        }
     }
 
     #[test]
@@ -342,12 +362,22 @@ mod tests {
             let given = timings(tokens, rate);
             let judged = judge(Some(&given), Some(&expectation), &ThroughputPolicy::default());
             assert_eq!(judged.verdict, verdict, "{case}");
-            let has_ratio = matches!(verdict, RateVerdict::OnPar | RateVerdict::AbovePar | RateVerdict::Degraded);
+            let has_ratio = matches!(
+                verdict,
+                RateVerdict::OnPar | RateVerdict::AbovePar | RateVerdict::Degraded
+            );
             assert_eq!(judged.ratio.is_some(), has_ratio, "{case}");
             let blind = judge(Some(&given), None, &ThroughputPolicy::default()).verdict;
-            assert_eq!(blind, if has_ratio { RateVerdict::NoExpectation } else { verdict }, "{case}, nothing expected");
+            assert_eq!(
+                blind,
+                if has_ratio { RateVerdict::NoExpectation } else { verdict },
+                "{case}, nothing expected"
+            );
         }
-        assert_eq!(judge(None, Some(&expectation), &ThroughputPolicy::default()).verdict, RateVerdict::NoTimings);
+        assert_eq!(
+            judge(None, Some(&expectation), &ThroughputPolicy::default()).verdict,
+            RateVerdict::NoTimings
+        );
     }
 
     #[test]
@@ -368,6 +398,9 @@ mod tests {
     fn no_time_gives_no_rate() {
         assert_eq!(TokensPerSecond::from_steps(10, Duration::ZERO), None);
         assert_eq!(TokensPerSecond::from_steps(0, Duration::from_secs(1)), None);
-        assert_eq!(TokensPerSecond::from_steps(10, Duration::from_secs(2)).map(TokensPerSecond::get), Some(5.0));
+        assert_eq!(
+            TokensPerSecond::from_steps(10, Duration::from_secs(2)).map(TokensPerSecond::get),
+            Some(5.0)
+        );
     }
 }

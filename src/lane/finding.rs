@@ -97,14 +97,20 @@ impl BlindCause {
                 "let spans of target `serving_sentinel` pass the log filter, for instance with \
                  RUST_LOG=serving_sentinel=error added to it"
             }
-            Self::LayerNotInstalled => "add `.with(SentinelLayer::default())` to the subscriber of this program",
-            Self::OutputClosed => "keep the engine's stderr and stdout open to the sentinel as long as the engine runs",
+            Self::LayerNotInstalled => {
+                "add `.with(SentinelLayer::default())` to the subscriber of this program"
+            }
+            Self::OutputClosed => {
+                "keep the engine's stderr and stdout open to the sentinel as long as the engine runs"
+            }
             Self::NoOutput => "give the sentinel the engine's stderr and stdout, both of them",
             Self::UnknownEngine => {
                 "check that the watched output is the inference engine's own; an engine not known yet needs a \
                  recogniser file"
             }
-            Self::NoMeterProvider => "set a global meter provider with a reader, or hand one to the layer's builder",
+            Self::NoMeterProvider => {
+                "set a global meter provider with a reader, or hand one to the layer's builder"
+            }
             Self::CollectorUnreachable => {
                 "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_PROTOCOL"
             }
@@ -163,8 +169,8 @@ pub struct Facts {
     pub in_flight: Option<u32>,
     /// `serving.timing.source`.
     pub timing_source: Option<TimingSource>,
-    /// `serving.suspects`, most likely first.
-    pub suspects: Vec<Cause>,
+    /// `serving.suspects`: standing facts that can explain a degraded rate, most likely first.
+    pub suspects: Vec<&'static str>,
     /// `serving.blind.cause`.
     pub blind: Option<BlindCause>,
     /// `serving.slot`: the slot that is wedged.

@@ -3,16 +3,18 @@
 //! A lane is one engine process serving one model. It can load again; each load has its own account and verdict.
 
 mod finding;
+mod load;
+mod logged;
+mod state;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::alarm::AlarmPolicy;
-use crate::evidence::{BufferKind, Evidence, Residence};
-use crate::placement::{Placement, PlacementPolicy, Plan};
-use crate::throughput::{Expectation, ExpectationError, RateJudgement, ThroughputPolicy, Timings};
+use crate::placement::{PlacementPolicy, Plan};
+use crate::throughput::{Expectation, ExpectationError, RateJudgement, ThroughputPolicy};
 use crate::wedge::WedgePolicy;
+
+pub use state::LaneState;
 
 pub use finding::{AlarmKind, BlindCause, Facts, Finding, LoadId, RequestId, SpanEvent, Subject};
 
@@ -30,7 +32,13 @@ impl LaneConfig {
     /// A lane of that name, `serving.lane.name` in all that is told of it. Its plan is unknown, and no rate is
     /// expected, until said otherwise.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), engine: None, model: None, plan: Plan::Unknown, expectation: None }
+        Self {
+            name: name.into(),
+            engine: None,
+            model: None,
+            plan: Plan::Unknown,
+            expectation: None,
+        }
     }
 
     /// Sets the engine's name (`llama.cpp`, `ollama`).
@@ -68,8 +76,17 @@ impl LaneConfig {
     /// # Errors
     ///
     /// As [`Expectation::new`].
-    pub fn with_expected_rate(self, rate: f64, source: impl Into<Arc<str>>) -> Result<Self, ExpectationError> {
+    pub fn with_expected_rate(
+        self,
+        rate: f64,
+        source: impl Into<Arc<str>>,
+    ) -> Result<Self, ExpectationError> {
         Ok(self.with_expectation(Expectation::new(rate, source)?))
+    }
+
+    /// The same lane under another name: a lane found within this one's stream.
+    pub(crate) fn named(&self, name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), ..self.clone() }
     }
 
     /// The lane's name.
@@ -122,123 +139,4 @@ pub struct Recorded {
     pub events: Vec<(SpanEvent, Facts)>,
     /// The facts for the request span's own attributes: its rate, and its lane's placement.
     pub facts: Facts,
-}
-
-/// One lane's state.
-#[derive(Debug)]
-pub struct LaneState {
-    config: LaneConfig,
-    policy: Policy,
-}
-
-#[allow(unused_variables, clippy::todo, missing_docs, reason = "being written")]
-impl LaneState {
-    pub fn new(config: LaneConfig, policy: Policy) -> Self {
-        Self { config, policy }
-    }
-
-    pub fn config(&self) -> &LaneConfig {
-        &self.config
-    }
-
-    /// The engine's name: as configured, else as its lines show it.
-    pub fn engine(&self) -> Option<&Arc<str>> {
-        todo!()
-    }
-
-    /// One line was seen. `engine` is the engine whose format it has, if any.
-    pub fn line(&mut self, engine: Option<&Arc<str>>, now: Instant) {
-        todo!()
-    }
-
-    /// Takes one fact.
-    pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// The caller knows that the engine answers (its health endpoint says so): the verdict is due.
-    pub fn ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// The engine's process ended. Before readiness, that is a failed load.
-    pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// Says that the sentinel cannot see for `cause`, or that it can again.
-    pub fn blind(&mut self, cause: BlindCause, standing: bool, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// Time passes: renewals, expiries, budgets, late evidence that has settled. Called about once a second.
-    pub fn tick(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// A request of ours is sent to the lane.
-    pub fn request_started(&mut self, now: Instant) -> RequestId {
-        todo!()
-    }
-
-    /// A piece of the answer came: the request makes progress (for the wedge budgets).
-    pub fn request_progress(&mut self, request: RequestId, now: Instant) {
-        todo!()
-    }
-
-    /// A request of ours is over, with or without timings.
-    pub fn request_ended(&mut self, request: RequestId, now: Instant, out: &mut Vec<Finding>) {
-        todo!()
-    }
-
-    /// Judges one request. `timings` is `None` when its response told none.
-    pub fn record(
-        &mut self,
-        request: Option<RequestId>,
-        timings: Option<&Timings>,
-        now: Instant,
-        out: &mut Vec<Finding>,
-    ) -> Recorded {
-        todo!()
-    }
-
-    /// The present load's placement; `None` before its verdict and after the lane's end.
-    pub fn placement(&self) -> Option<&Placement> {
-        todo!()
-    }
-
-    /// The present load, judged or not; `None` when none began.
-    pub fn load(&self) -> Option<LoadId> {
-        todo!()
-    }
-
-    /// What the present load's buffers hold: name as printed, where, what, bytes.
-    pub fn buffers(&self) -> impl Iterator<Item = (&str, Residence, BufferKind, u64)> {
-        std::iter::empty()
-    }
-
-    /// The expectation a request would be judged by.
-    pub fn expectation(&self) -> Option<&Expectation> {
-        self.config.expectation()
-    }
-
-    /// Requests of ours on the lane now.
-    pub fn in_flight(&self) -> u32 {
-        todo!()
-    }
-
-    /// The last judged decode rate in tokens/s; `None` before the first.
-    pub fn last_rate(&self) -> Option<f64> {
-        todo!()
-    }
-
-    /// The alarms that stand.
-    pub fn alarms(&self) -> impl Iterator<Item = AlarmKind> {
-        std::iter::empty()
-    }
-
-    /// The causes for which the sentinel cannot see, now.
-    pub fn blind_causes(&self) -> impl Iterator<Item = BlindCause> {
-        std::iter::empty()
-    }
 }

@@ -2,7 +2,14 @@
 //!
 //! A verdict rests on the strongest evidence there is, says which, and says what weaker claim it refutes.
 
+mod account;
+mod advice;
+mod judge;
+
 use crate::evidence::Cause;
+
+pub(crate) use account::{Account, Backends, Devices, ProcessFacts, StatedFault};
+pub(crate) use judge::judge;
 
 /// What the operator intended for a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -83,7 +90,8 @@ pub enum PlacementVerdict {
 
 impl PlacementVerdict {
     /// Every verdict: the state metric has one series for each.
-    pub const ALL: [Self; 5] = [Self::Gpu, Self::Partial, Self::Cpu, Self::CpuFallback, Self::Unreported];
+    pub const ALL: [Self; 5] =
+        [Self::Gpu, Self::Partial, Self::Cpu, Self::CpuFallback, Self::Unreported];
 
     /// The value of `serving.placement.verdict`.
     pub const fn as_str(self) -> &'static str {
@@ -179,4 +187,30 @@ impl PlacementPolicy {
     /// A full offload leaves the input embedding on the host: in small models with large vocabularies up to this
     /// share of all weights.
     pub const DEFAULT_HOST_SHARE: f64 = 0.25;
+    /// Under 1 GiB the embedding can be most of a model, so a share tells nothing.
+    pub(crate) const SMALL_MODEL_BYTES: u64 = 1 << 30;
+
+    /// Sets the share of the weights that plain host memory may hold on a full offload, where the model's metadata
+    /// does not give the size of its embedding.
+    ///
+    /// By default, this is [`DEFAULT_HOST_SHARE`](Self::DEFAULT_HOST_SHARE). Models under 1 GiB are exempt.
+    ///
+    /// # Errors
+    ///
+    /// [`HostShareError`] unless the share is at least 0 and under 1.
+    pub fn with_host_share(self, host_share: f64) -> Result<Self, HostShareError> {
+        if (0.0..1.0).contains(&host_share) {
+            Ok(Self { host_share })
+        } else {
+            Err(HostShareError { given: host_share })
+        }
+    }
+}
+
+/// A host share that is none.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("host share {given} is not a share of the weights; give a number from 0 to under 1")]
+pub struct HostShareError {
+    /// What was given.
+    pub given: f64,
 }

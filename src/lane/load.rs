@@ -1,0 +1,199 @@
+//! One load of a lane: which account its lines go to, and when it is due to be judged.
+
+use std::time::{Duration, Instant};
+
+use crate::evidence::{BufferKind, Evidence, Residence, Role};
+use crate::lane::LoadId;
+use crate::placement::{
+    Account, Placement, PlacementPolicy, Plan, ProcessFacts, StatedFault, judge,
+};
+
+/// How far the loader has come, as far as its lines tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Block {
+    /// No line said where it begins: older builds, and streams joined midway.
+    #[default]
+    Unmarked,
+    /// Tensors are being placed.
+    Open,
+    /// Tensors are placed. What now looks like placement is text from elsewhere.
+    Closed,
+}
+
+/// What has become of a load.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    Loading,
+    Judged(Box<Placement>),
+    Failed,
+}
+
+/// An account and how far its loader has come.
+#[derive(Clone, Debug, Default)]
+struct Ledger {
+    account: Account,
+    block: Block,
+}
+
+/// One load of one model, with the models that help it.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) id: LoadId,
+    pub(super) outcome: Outcome,
+    main: Ledger,
+    /// The helper model being loaded now, with an account of its own that masks nothing of the main model's.
+    side: Option<(Role, Ledger)>,
+    /// When evidence arrived that no verdict holds yet.
+    unjudged_since: Option<Instant>,
+    /// When the caller said that the engine answers although its lines have not.
+    answers_since: Option<Instant>,
+}
+
+impl Load {
+    /// Lines arrive one by one: a verdict in the middle of a block of them would flicker.
+    const QUIET: Duration = Duration::from_secs(1);
+
+    pub(super) fn new(id: LoadId) -> Self {
+        Self {
+            id,
+            outcome: Outcome::Loading,
+            main: Ledger::default(),
+            side: None,
+            unjudged_since: None,
+            answers_since: None,
+        }
+    }
+
+    pub(super) const fn account(&self) -> &Account {
+        &self.main.account
+    }
+
+    pub(super) const fn is_loading(&self) -> bool {
+        matches!(self.outcome, Outcome::Loading)
+    }
+
+    pub(super) fn placement(&self) -> Option<&Placement> {
+        match &self.outcome {
+            Outcome::Judged(placement) => Some(placement),
+            Outcome::Loading | Outcome::Failed => None,
+        }
+    }
+
+    /// A model of this load begins.
+    pub(super) fn begin(&mut self, role: Role) {
+        self.side = match role {
+            Role::Main => None,
+            Role::Draft | Role::Projector | Role::Auxiliary => Some((role, Ledger::default())),
+        };
+    }
+
+    /// Whether a loader's line would be the next load's: this one is settled, and its blocks are closed or were never
+    /// marked.
+    pub(super) fn takes_loader_lines(&self) -> bool {
+        match &self.outcome {
+            Outcome::Loading => true,
+            // Lazy loading: the engine was ready before it loaded, so this is late evidence.
+            Outcome::Judged(_) => {
+                self.main.block == Block::Closed || !self.account().tells_placement()
+            }
+            Outcome::Failed => false,
+        }
+    }
+
+    fn ledger(&mut self) -> &mut Ledger {
+        match &mut self.side {
+            Some((_, ledger)) => ledger,
+            None => &mut self.main,
+        }
+    }
+
+    /// Takes what a loader tells of one model. Evidence of other kinds changes nothing here.
+    pub(super) fn take(&mut self, evidence: Evidence, now: Instant) {
+        let is_side = self.side.is_some();
+        let ledger = self.ledger();
+        let closed = ledger.block == Block::Closed;
+        let account = &mut ledger.account;
+        match evidence {
+            Evidence::BlockBegins => {
+                account.reset_block();
+                ledger.block = Block::Open;
+                return;
+            }
+            Evidence::BlockEnds => {
+                ledger.block = Block::Closed;
+                return;
+            }
+            Evidence::Banner { .. }
+            | Evidence::Layer { .. }
+            | Evidence::Buffer { kind: BufferKind::Model, .. }
+                if closed =>
+            {
+                return;
+            }
+            Evidence::Banner { offloaded, total } => account.banner = Some((offloaded, total)),
+            Evidence::Buffer { kind, device, residence, bytes } => {
+                account.add_buffer(kind, device, residence, bytes);
+            }
+            Evidence::Layer { index, residence, .. } => account.add_layer(index, residence),
+            Evidence::Estimate { device, residence, bytes } => {
+                account.add_estimate(device, residence, bytes);
+            }
+            Evidence::Overflow { layers } => account.overflow = (layers > 0).then_some(layers),
+            Evidence::HostOverride { detail } => account.host_override = Some(detail),
+            Evidence::DeviceChosen { residence, .. } => {
+                account.device_chosen |= residence == Residence::Accelerator;
+            }
+            Evidence::Metadata { key, value } => {
+                account.add_metadata(key, value);
+                return;
+            }
+            Evidence::Fault { cause, decides, detail } => {
+                Account::add_fault(&mut account.faults, StatedFault { cause, decides, detail });
+            }
+            _ => return,
+        }
+        if !is_side {
+            self.unjudged_since = Some(now);
+        }
+    }
+
+    /// The caller says that the engine answers.
+    pub(super) fn answers(&mut self, now: Instant) {
+        self.answers_since.get_or_insert(now);
+    }
+
+    /// Whether the lines have told all they will: a block was told to its end.
+    pub(super) fn is_told(&self) -> bool {
+        self.main.block == Block::Closed && self.account().tells_placement()
+    }
+
+    /// Whether a verdict is due by the passing of time alone: the engine answers and its lines have had time to
+    /// arrive, or late evidence has gone quiet.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let quiet = |since: Option<Instant>| {
+            since.is_some_and(|at| now.saturating_duration_since(at) >= Self::QUIET)
+        };
+        match self.outcome {
+            Outcome::Loading => quiet(self.answers_since),
+            Outcome::Judged(_) => quiet(self.unjudged_since),
+            Outcome::Failed => false,
+        }
+    }
+
+    /// Judges by all that is known, and keeps the verdict. `None` when the load has this verdict already.
+    pub(super) fn judge(
+        &mut self,
+        process: &ProcessFacts,
+        plan: Plan,
+        policy: PlacementPolicy,
+    ) -> Option<&Placement> {
+        let placement = judge(self.account(), process, plan, policy);
+        self.unjudged_since = None;
+        self.side = None;
+        if self.placement().is_some_and(|known| known.verdict == placement.verdict) {
+            return None;
+        }
+        self.outcome = Outcome::Judged(Box::new(placement));
+        self.placement()
+    }
+}
