@@ -1,0 +1,194 @@
+//! The way through: every request goes to the lane that it names, and comes back as it comes.
+//!
+//! Nothing is held back and nothing is changed but what a proxy must (hop-by-hop headers, `host`, the trace parent).
+
+use std::error::Error as _;
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Version, header, request};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use futures_util::StreamExt as _;
+use serde::Deserialize;
+use serde_json::json;
+use serving_sentinel::layer::Lane;
+use serving_sentinel::span_ext::SpanExt as _;
+use tracing::Span;
+
+use crate::observe::{Observed, inject_trace};
+
+/// A request that has to be read whole to know its lane is refused when it is larger; pictures come in bodies too.
+const LARGEST_BODY_BYTES: usize = 64 << 20;
+
+/// Where requests can go.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) client: reqwest::Client,
+}
+
+/// A lane and where its engine answers.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) lane: Lane,
+    pub(crate) model: Option<Arc<str>>,
+    pub(crate) address: String,
+}
+
+/// A client that adds nothing of its own.
+pub(crate) fn client() -> anyhow::Result<reqwest::Client> {
+    Ok(reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        // A connection each: an engine closes an idle one whenever it likes, and a request whose body is a stream
+        // cannot be sent again. On one machine a new one costs nothing.
+        .pool_max_idle_per_host(0)
+        .build()?)
+}
+
+pub(crate) fn app(gateway: Gateway) -> Router {
+    Router::new().fallback(forward).with_state(Arc::new(gateway))
+}
+
+async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let (route, body) = match gateway.route(&parts, body).await {
+        Ok(found) => found,
+        Err(refusal) => return refusal,
+    };
+    let span = operation(&parts).map_or_else(Span::none, |operation| {
+        let span = route.lane.request_span(operation);
+        span.continue_trace(&parts.headers);
+        span
+    });
+    let mut observed = Observed::begin(span);
+    let response = match send(&gateway.client, route, parts, body, observed.span()).await {
+        Ok(response) => response,
+        Err(error) => {
+            observed.fail("engine_unreachable");
+            let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+            let message = format!("the engine of lane {} does not answer at {}{cause}", route.lane.name(), route.address);
+            return refusal(StatusCode::BAD_GATEWAY, &message);
+        }
+    };
+    observed.answered(response.status(), response.headers());
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = response.status();
+    *answer.headers_mut() = response.headers().clone();
+    remove_hop_by_hop(answer.headers_mut());
+    // Each piece is passed on when it is there; the engine's is dropped when the client's is, and so cancelled.
+    let pieces = futures_util::stream::unfold((response.bytes_stream(), observed), |(mut pieces, mut observed)| async {
+        match pieces.next().await {
+            Some(Ok(piece)) => {
+                observed.piece(&piece);
+                Some((Ok(piece), (pieces, observed)))
+            }
+            Some(Err(error)) => {
+                observed.fail("stream_broken");
+                Some((Err(error), (pieces, observed)))
+            }
+            None => {
+                observed.finish();
+                None
+            }
+        }
+    });
+    *answer.body_mut() = Body::from_stream(pieces);
+    answer
+}
+
+impl Gateway {
+    /// The lane a request is for, and its body again. One lane gets everything; of several, the one that the body's
+    /// `model` names, by its own name or its model's.
+    async fn route(&self, parts: &request::Parts, body: Body) -> Result<(&Route, Body), Response> {
+        if let [only] = self.routes.as_slice() {
+            return Ok((only, body));
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            model: String,
+        }
+        let Ok(body) = to_bytes(body, LARGEST_BODY_BYTES).await else {
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, "a body of more than 64 MiB cannot be routed"));
+        };
+        let lanes = || self.routes.iter().map(|route| route.lane.name()).collect::<Vec<_>>().join(", ");
+        let Ok(Named { model }) = serde_json::from_slice(&body) else {
+            let message = format!("{} names no lane; give one of them as `model`: {}", parts.uri.path(), lanes());
+            return Err(refusal(StatusCode::NOT_FOUND, &message));
+        };
+        let named = |route: &&Route| route.lane.name() == model || route.model.as_deref() == Some(&model);
+        match self.routes.iter().find(named) {
+            Some(route) => Ok((route, Body::from(body))),
+            None => Err(refusal(StatusCode::NOT_FOUND, &format!("no lane serves `{model}`; there are: {}", lanes()))),
+        }
+    }
+}
+
+/// What a request asks for, in the words of the GenAI conventions; `None` for what is not inference (`/health`).
+fn operation(parts: &request::Parts) -> Option<&'static str> {
+    if parts.method != Method::POST {
+        return None;
+    }
+    match parts.uri.path().strip_prefix("/v1").unwrap_or(parts.uri.path()) {
+        "/chat/completions" | "/messages" | "/responses" => Some("chat"),
+        "/completions" | "/completion" | "/infill" => Some("text_completion"),
+        "/embeddings" | "/embedding" => Some("embeddings"),
+        _ => None,
+    }
+}
+
+/// Sends the request on, as it is.
+async fn send(
+    client: &reqwest::Client,
+    route: &Route,
+    mut parts: request::Parts,
+    body: Body,
+    span: &Span,
+) -> reqwest::Result<reqwest::Response> {
+    remove_hop_by_hop(&mut parts.headers);
+    parts.headers.remove(header::HOST);
+    inject_trace(span, &mut parts.headers);
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = client
+        .request(parts.method, format!("{}{path}", route.address))
+        .version(Version::HTTP_11)
+        .headers(parts.headers);
+    if !body.is_end_stream() {
+        request = request.body(reqwest::Body::wrap_stream(body.into_data_stream()));
+    }
+    request.send().await
+}
+
+/// Removes the headers that are of one connection only: the standard ones, and those that `Connection` names.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|names| names.to_str().ok())
+        .flat_map(|names| names.split(',').filter_map(|name| name.trim().parse().ok()))
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// An error of the gateway's own, in the form that OpenAI's clients read.
+fn refusal(status: StatusCode, message: &str) -> Response {
+    let body = json!({"error": {"message": message, "type": "gateway_error", "code": status.as_u16()}});
+    (status, Json(body)).into_response()
+}

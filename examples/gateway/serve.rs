@@ -1,0 +1,119 @@
+//! A real engine behind the gateway, until Ctrl-C or until the engine ends.
+
+use std::ffi::OsString;
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::{Context as _, ensure};
+use serving_sentinel::engines::verbosity::VerbosityDecision;
+use serving_sentinel::layer::Lane;
+use serving_sentinel::output::launch;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::cli::{Cli, RealEngine, missing_model, option};
+use crate::engine::{Engine, free_port};
+use crate::proxy::{self, Gateway, Route};
+use crate::screen::Screen;
+use crate::signals;
+
+pub(crate) async fn run(cli: &Cli, engine: RealEngine, screen: &Screen) -> anyhow::Result<ExitCode> {
+    let RealEngine { lane, program, mut arguments } = engine;
+    if let Some(file) = missing_model(&arguments) {
+        anyhow::bail!("there is no model file `{file}`; check the path after -m");
+    }
+    let listener = listen(cli).await?;
+    let address = address(&mut arguments)?;
+    let mut command = Command::new(&program);
+    command.args(&arguments).stdin(std::process::Stdio::null());
+    match launch::prepare(&mut command).await {
+        Ok(VerbosityDecision::Raise) => {
+            screen.say("This build prints where it puts the model only at verbosity 4: it is started with that.");
+        }
+        Ok(_) => {}
+        Err(error @ launch::AskVersionError::Start { .. }) => return Err(error.into()),
+        // It can still serve.
+        Err(error) => tracing::warn!("{error}"),
+    }
+    let model = lane.model().cloned();
+    let lane = Lane::open(lane);
+    let engine = Engine::start(lane.clone(), address.clone(), command)?;
+    screen.say(&format!("Serving on http://{}; waiting for the engine at {address}.", listener.local_addr()?));
+
+    let client = proxy::client()?;
+    let routes = vec![Route { lane: lane.clone(), model, address }];
+    let app = proxy::app(Gateway { routes, client: client.clone() });
+    let lanes = [lane];
+    let ready = async {
+        if engine.ready(&client).await {
+            screen.say("The engine is ready.");
+        }
+        std::future::pending::<()>().await;
+    };
+    let outcome = tokio::select! {
+        served = axum::serve(listener, app).into_future() => Err(served.err()),
+        signal = signals::terminated() => Ok(ExitCode::from(128 + signal)),
+        status = engine.ended() => Ok(engine_ended(screen, status)),
+        () = ready => Err(None),
+        () = screen.follow(&lanes) => Err(None),
+    };
+    screen.finish(&lanes);
+    engine.stop().await;
+    outcome.map_err(|error| anyhow::anyhow!("the gateway's own server ended: {error:?}"))
+}
+
+/// The gateway's own address.
+pub(crate) async fn listen(cli: &Cli) -> anyhow::Result<TcpListener> {
+    let address = cli.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; give another with --listen, or end what uses it"))
+}
+
+/// Where the engine will answer, by its own arguments and environment. One that names no port gets a free one.
+fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
+    let told = |names: &[&str], variable: &str| {
+        option(arguments, names).map(str::to_owned).or_else(|| std::env::var(variable).ok())
+    };
+    let host = told(&["--host"], "LLAMA_ARG_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let port = told(&["--port"], "LLAMA_ARG_PORT");
+    ensure!(!host.ends_with(".sock"), "the engine listens on a Unix socket, `{host}`; give it a --host and --port");
+    let secured = told(&["--ssl-key-file"], "LLAMA_ARG_SSL_KEY_FILE");
+    ensure!(secured.is_none(), "the gateway speaks plain HTTP with its engine; leave out --ssl-key-file");
+    let port = match port {
+        Some(port) => port.parse().with_context(|| format!("the engine's port `{port}` is no port"))?,
+        None => {
+            let port = free_port()?;
+            arguments.extend(["--port".into(), port.to_string().into()]);
+            port
+        }
+    };
+    // An engine that listens everywhere is reached here.
+    Ok(match host.as_str() {
+        "0.0.0.0" => format!("http://127.0.0.1:{port}"),
+        "::" => format!("http://[::1]:{port}"),
+        host if host.contains(':') => format!("http://[{host}]:{port}"),
+        host => format!("http://{host}:{port}"),
+    })
+}
+
+/// Tells how the engine ended by itself. It was there to serve, so that no end of it is a success.
+fn engine_ended(screen: &Screen, status: Option<ExitStatus>) -> ExitCode {
+    let Some(status) = status else { return ExitCode::FAILURE };
+    screen.say(&format!("The engine ended: {status}. Its own words are in the file of --engine-log, or with RUST_LOG=info."));
+    match code(status) {
+        0 => ExitCode::FAILURE,
+        code => ExitCode::from(code),
+    }
+}
+
+#[cfg(unix)]
+fn code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+#[cfg(not(unix))]
+fn code(status: ExitStatus) -> u8 {
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
