@@ -52,12 +52,12 @@ impl Observer {
 
     /// Takes one line, without its line end.
     pub fn line(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<LaneFinding>) -> LineKind {
-        let line = self.matcher.recognise(bytes, &mut self.stream);
+        let read = self.matcher.recognise(bytes, &mut self.stream);
         let mut findings = Vec::new();
-        let says_something = !line.evidence.is_empty();
-        let lane = self.lane_of(line.service, says_something);
-        lane.line(line.engine.as_ref(), now, &mut findings);
-        for evidence in line.evidence {
+        let says_something = !read.evidence.is_empty();
+        let lane = self.lane_of(read.service, says_something);
+        lane.line(read.engine.as_ref(), now, &mut findings);
+        for evidence in read.evidence {
             lane.take(evidence, now, &mut findings);
         }
         if !findings.is_empty() {

@@ -148,7 +148,9 @@ mod tests {
         ];
         for (case, shares, wedged) in rows {
             let mut progress = ImpossibleProgress::default();
-            shares.iter().for_each(|share| progress.observe(0, *share));
+            for share in shares {
+                progress.observe(0, *share);
+            }
             assert_eq!(progress.wedged(), wedged, "{case}");
         }
         let mut slots = ImpossibleProgress::default();

@@ -87,17 +87,21 @@ impl Load {
         };
     }
 
-    /// Whether a loader's line would be the next load's: this one is settled, and its blocks are closed or were never
-    /// marked.
-    pub(super) fn takes_loader_lines(&self) -> bool {
+    /// Whether the loader's next block is of this load: it is loading, or was ready before it loaded (lazily).
+    pub(super) fn takes_block(&self) -> bool {
         match &self.outcome {
             Outcome::Loading => true,
-            // Lazy loading: the engine was ready before it loaded, so this is late evidence.
             Outcome::Judged(_) => {
-                self.main.block == Block::Closed || !self.account().tells_placement()
+                self.unjudged_since.is_some() || !self.account().tells_placement()
             }
             Outcome::Failed => false,
         }
+    }
+
+    /// Whether a line of a block is of this load, and not of the next, which nothing announced.
+    pub(super) fn takes_loader_lines(&self) -> bool {
+        self.takes_block()
+            || !matches!(self.outcome, Outcome::Failed) && self.main.block == Block::Closed
     }
 
     fn ledger(&mut self) -> &mut Ledger {

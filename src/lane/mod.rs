@@ -6,6 +6,8 @@ mod finding;
 mod load;
 mod logged;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

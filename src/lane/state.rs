@@ -156,7 +156,7 @@ impl LaneState {
                 }
             }
             Evidence::BlockBegins => {
-                if !self.load.as_ref().is_some_and(Load::is_loading) {
+                if !self.load.as_ref().is_some_and(Load::takes_block) {
                     self.begin_load(now, out);
                 }
                 self.tell_load(evidence, now);

@@ -5,6 +5,8 @@
 mod account;
 mod advice;
 mod judge;
+#[cfg(test)]
+mod tests;
 
 use crate::evidence::Cause;
 

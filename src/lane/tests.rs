@@ -1,0 +1,494 @@
+//! What a lane finds, from evidence in order and time that passes.
+#![expect(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::alarm::Transition::{self, Cleared, Expired, Raised, Renewed, Replaced};
+use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
+use crate::placement::PlacementVerdict;
+use crate::throughput::{RateVerdict, TimingSource, Timings, TokensPerSecond};
+
+/// A lane and its clock.
+struct Bench {
+    lane: LaneState,
+    start: Instant,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(config: LaneConfig) -> Self {
+        let start = Instant::now();
+        Self { lane: LaneState::new(config, Policy::default()), start, now: start }
+    }
+
+    fn gpu() -> Self {
+        Self::new(
+            LaneConfig::new("chat-0")
+                .with_plan(Plan::GPU)
+                .with_expected_rate(100.0, "a test")
+                .unwrap(),
+        )
+    }
+
+    fn at(&mut self, seconds: u64) -> &mut Self {
+        self.now = self.start + Duration::from_secs(seconds);
+        self
+    }
+
+    fn act(
+        &mut self,
+        act: impl FnOnce(&mut LaneState, Instant, &mut Vec<Finding>),
+    ) -> Vec<Finding> {
+        let mut out = Vec::new();
+        act(&mut self.lane, self.now, &mut out);
+        out
+    }
+
+    fn take(&mut self, evidence: impl IntoIterator<Item = Evidence>) -> Vec<Finding> {
+        self.act(|lane, now, out| {
+            for one in evidence {
+                lane.line(Some(&"llama.cpp".into()), now, out);
+                lane.take(one, now, out);
+            }
+        })
+    }
+
+    fn tick(&mut self) -> Vec<Finding> {
+        self.act(LaneState::tick)
+    }
+
+    fn record(&mut self, timings: &Timings) -> (Recorded, Vec<Finding>) {
+        let mut out = Vec::new();
+        let recorded = self.lane.record(None, Some(timings), self.now, &mut out);
+        (recorded, out)
+    }
+
+    fn verdict(&self) -> Option<PlacementVerdict> {
+        self.lane.placement().map(|placement| placement.verdict)
+    }
+}
+
+fn begins(role: Role) -> Evidence {
+    Evidence::LoadBegins { role, model: None }
+}
+
+fn weights(device: &str, residence: Residence, mib: u64) -> Evidence {
+    Evidence::Buffer {
+        kind: BufferKind::Model,
+        device: device.to_owned(),
+        residence,
+        bytes: mib << 20,
+    }
+}
+
+fn banner(offloaded: u32, total: u32) -> Evidence {
+    Evidence::Banner { offloaded, total }
+}
+
+fn on_gpu() -> Vec<Evidence> {
+    vec![
+        begins(Role::Main),
+        Evidence::BlockBegins,
+        banner(33, 33),
+        weights("CUDA0", Residence::Accelerator, 4171),
+        Evidence::BlockEnds,
+        Evidence::Settled,
+    ]
+}
+
+fn on_cpu() -> Vec<Evidence> {
+    vec![
+        begins(Role::Main),
+        Evidence::BlockBegins,
+        banner(33, 33),
+        weights("CPU", Residence::Host, 4171),
+        Evidence::BlockEnds,
+        Evidence::Settled,
+    ]
+}
+
+fn alarms(findings: &[Finding]) -> Vec<(AlarmKind, Transition)> {
+    findings
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::Alarm { kind, transition, .. } => Some((*kind, *transition)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn verdicts(findings: &[Finding]) -> Vec<(LoadId, bool, Option<SpanEvent>)> {
+    findings
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::Judged { load, again, event, .. } => Some((*load, *again, *event)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn timings(tokens: u64, rate: f64) -> Timings {
+    Timings {
+        decode_tokens: Some(tokens),
+        decode_rate: TokensPerSecond::new(rate),
+        ..Timings::new(TimingSource::EngineResponse)
+    }
+}
+
+fn logged(tokens: u64, rate: f64) -> Evidence {
+    Evidence::Decode { tokens, milliseconds: None, rate: Some(rate), slot: Some(0), task: Some(0) }
+}
+
+#[test]
+fn a_reload_that_lost_its_gpu_is_a_new_load_with_a_new_verdict_and_so_is_its_recovery() {
+    let mut bench = Bench::gpu();
+    let first = bench.take(on_gpu());
+    assert_eq!(verdicts(&first), [(LoadId(1), false, None)]);
+    assert!(alarms(&first).is_empty());
+    let lost = bench.take(on_cpu());
+    assert_eq!(
+        verdicts(&lost),
+        [(LoadId(2), false, Some(SpanEvent::Fault(AlarmKind::CpuFallback)))]
+    );
+    assert_eq!(alarms(&lost), [(AlarmKind::CpuFallback, Raised)]);
+    let again = bench.take(on_cpu());
+    assert_eq!(verdicts(&again).len(), 1, "each load has its own verdict");
+    assert!(alarms(&again).is_empty(), "the alarm stands already");
+    let back = bench.take(on_gpu());
+    assert_eq!(verdicts(&back), [(LoadId(4), false, Some(SpanEvent::PlacementRecovered))]);
+    assert_eq!(alarms(&back), [(AlarmKind::CpuFallback, Cleared)]);
+}
+
+#[test]
+fn one_fault_that_takes_anothers_place_is_no_recovery() {
+    let mut bench = Bench::gpu();
+    bench.take(on_cpu());
+    let silent = bench.take([begins(Role::Main), Evidence::Settled]);
+    assert_eq!(
+        alarms(&silent),
+        [(AlarmKind::CpuFallback, Replaced), (AlarmKind::Unreported, Raised)]
+    );
+    let failed = bench
+        .take([begins(Role::Main), Evidence::LoadFailed { detail: "no such file".to_owned() }]);
+    assert_eq!(
+        alarms(&failed),
+        [(AlarmKind::Unreported, Replaced), (AlarmKind::LoadFailed, Raised)]
+    );
+    assert_eq!(bench.verdict(), None, "nothing is placed");
+    let repeated = bench.take([Evidence::LoadFailed { detail: "failed to load model".to_owned() }]);
+    assert!(repeated.is_empty(), "engines say it more than once: {repeated:?}");
+    let back = bench.take(on_gpu());
+    assert_eq!(alarms(&back), [(AlarmKind::LoadFailed, Cleared)]);
+}
+
+#[test]
+fn a_helper_model_and_a_dry_run_never_mask_the_main_model() {
+    let rows: [(&str, Vec<Evidence>); 3] = [
+        (
+            "a draft on the CPU after the main model",
+            vec![
+                begins(Role::Draft),
+                Evidence::BlockBegins,
+                banner(0, 19),
+                weights("CPU", Residence::Host, 235),
+                Evidence::BlockEnds,
+            ],
+        ),
+        (
+            "a projector on the CPU",
+            vec![begins(Role::Projector), weights("CPU", Residence::Host, 800)],
+        ),
+        ("a banner in a chat template", vec![banner(0, 33), weights("CPU", Residence::Host, 9999)]),
+    ];
+    for (case, after) in rows {
+        let mut evidence = on_gpu();
+        let settled = evidence.pop();
+        evidence.extend(after);
+        evidence.extend(settled);
+        let mut bench = Bench::gpu();
+        let findings = bench.take(evidence);
+        assert_eq!(verdicts(&findings), [(LoadId(1), false, None)], "{case}");
+        assert_eq!(bench.verdict(), Some(PlacementVerdict::Gpu), "{case}");
+    }
+    let mut bench = Bench::gpu();
+    let mut dry_run = vec![begins(Role::Main), Evidence::BlockBegins, banner(19, 19)];
+    dry_run
+        .extend([weights("CPU", Residence::Host, 0), weights("CUDA0", Residence::Accelerator, 0)]);
+    dry_run.push(Evidence::BlockEnds);
+    dry_run.extend(on_cpu());
+    let findings = bench.take(dry_run);
+    assert_eq!(verdicts(&findings).len(), 1, "a dry run is no load: {findings:?}");
+    assert_eq!(bench.verdict(), Some(PlacementVerdict::CpuFallback));
+}
+
+#[test]
+fn a_load_that_no_line_opens_is_opened_by_its_first_loader_line() {
+    let mut bench = Bench::gpu();
+    let first = bench.take([
+        banner(33, 33),
+        weights("CUDA0", Residence::Accelerator, 4171),
+        Evidence::Settled,
+    ]);
+    assert_eq!(verdicts(&first).len(), 1);
+    let second =
+        bench.take([banner(0, 33), weights("CPU", Residence::Host, 4171), Evidence::Settled]);
+    assert_eq!(
+        verdicts(&second),
+        [(LoadId(2), false, Some(SpanEvent::Fault(AlarmKind::CpuFallback)))]
+    );
+}
+
+#[test]
+fn the_callers_word_waits_for_lines_that_are_on_their_way() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main)]);
+    assert!(verdicts(&bench.act(LaneState::ready)).is_empty());
+    bench.take([Evidence::BlockBegins, weights("CUDA0", Residence::Accelerator, 4171)]);
+    assert_eq!(verdicts(&bench.at(1).tick()), [(LoadId(1), false, None)]);
+
+    let mut silent = Bench::gpu();
+    silent.act(LaneState::ready);
+    let found = silent.at(1).tick();
+    assert_eq!(alarms(&found), [(AlarmKind::Unreported, Raised), (AlarmKind::Blind, Raised)]);
+    assert_eq!(silent.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::NoOutput]);
+    let seen = silent.take([Evidence::Verbosity { level: 3 }]);
+    assert_eq!(alarms(&seen), [(AlarmKind::Blind, Cleared)]);
+}
+
+#[test]
+fn late_evidence_is_judged_once_it_has_gone_quiet_and_only_when_it_differs() {
+    let mut bench = Bench::gpu();
+    let silent = bench.take([begins(Role::Main), Evidence::Settled]);
+    assert_eq!(alarms(&silent), [(AlarmKind::Unreported, Raised)]);
+    let late = bench.take([
+        weights("CPU_Mapped", Residence::Host, 281),
+        weights("CUDA0", Residence::Accelerator, 4171),
+    ]);
+    assert!(late.is_empty(), "half a block is no verdict: {late:?}");
+    let judged = bench.at(1).tick();
+    assert_eq!(verdicts(&judged), [(LoadId(1), true, Some(SpanEvent::PlacementRecovered))]);
+    assert_eq!(alarms(&judged), [(AlarmKind::Unreported, Cleared)]);
+    bench.take([Evidence::Estimate {
+        device: "Host".to_owned(),
+        residence: Residence::Host,
+        bytes: 292 << 20,
+    }]);
+    assert!(bench.at(3).tick().is_empty(), "the table at the exit changes nothing");
+}
+
+#[test]
+fn an_engine_that_ends_before_it_is_ready_has_failed_to_load() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main)]);
+    let ended = bench.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert!(matches!(ended.first(), Some(Finding::LoadFailed { load: LoadId(1), facts })
+        if facts.cause_detail.as_deref().is_some_and(|detail| detail.contains("exit status: 1"))));
+    let mut ready = Bench::gpu();
+    ready.take(on_cpu());
+    let ended = ready.act(|lane, now, out| lane.ended("exit status: 0", now, out));
+    assert_eq!(alarms(&ended), [(AlarmKind::CpuFallback, Expired)], "its end is no recovery");
+    assert_eq!((ready.verdict(), ready.lane.buffers().count()), (None, 0));
+}
+
+#[test]
+fn memory_is_the_cause_of_a_load_that_failed_for_it() {
+    let mut bench = Bench::gpu();
+    let detail = "cudaMalloc failed: out of memory\n\u{1b}[0m".to_owned();
+    let findings = bench.take([
+        begins(Role::Main),
+        Evidence::Fault { cause: Cause::OutOfMemory, decides: false, detail },
+        Evidence::LoadFailed { detail: "failed to load model".to_owned() },
+    ]);
+    let Some(Finding::LoadFailed { facts, .. }) =
+        findings.iter().find(|it| matches!(it, Finding::LoadFailed { .. }))
+    else {
+        panic!("no failed load in {findings:?}")
+    };
+    assert_eq!(facts.causes, [Cause::OutOfMemory]);
+    assert_eq!(
+        facts.cause_detail.as_deref(),
+        Some("cudaMalloc failed: out of memory\\n\\u{1b}[0m")
+    );
+}
+
+#[test]
+fn a_standing_fault_is_told_on_each_request_and_its_alarm_by_thirds() {
+    let mut bench = Bench::gpu();
+    bench.take(on_cpu());
+    for _ in 0..3 {
+        let (recorded, findings) = bench.record(&timings(48, 95.0));
+        let events: Vec<_> = recorded.events.iter().map(|(event, _)| *event).collect();
+        assert_eq!(events, [SpanEvent::Fault(AlarmKind::CpuFallback)]);
+        assert_eq!(recorded.judgement.verdict, RateVerdict::OnPar, "the rate alone would not tell");
+        assert!(findings.is_empty());
+    }
+    assert!(bench.at(299).tick().is_empty());
+    let renewed = bench.at(300).tick();
+    let Some(Finding::Alarm { kind: AlarmKind::CpuFallback, transition: Renewed, facts, .. }) =
+        renewed.first()
+    else {
+        panic!("not renewed: {renewed:?}")
+    };
+    assert_eq!(facts.contradicted.as_deref(), Some("banner 33/33"), "renewed in the same words");
+}
+
+#[test]
+fn a_collapse_is_told_on_each_breaching_request_and_raised_once() {
+    let mut bench = Bench::gpu();
+    bench.take(on_gpu());
+    let rows = [
+        (85.0, vec![], vec![]),
+        (4.9, vec![SpanEvent::Fault(AlarmKind::Degraded)], vec![(AlarmKind::Degraded, Raised)]),
+        (4.9, vec![SpanEvent::Fault(AlarmKind::Degraded)], vec![]),
+        (84.0, vec![SpanEvent::ThroughputRecovered], vec![(AlarmKind::Degraded, Cleared)]),
+        (85.0, vec![], vec![]),
+    ];
+    for (index, (rate, events, transitions)) in rows.into_iter().enumerate() {
+        let (recorded, findings) = bench.record(&timings(48, rate));
+        let told: Vec<_> = recorded.events.iter().map(|(event, _)| *event).collect();
+        assert_eq!(told, events, "request {index}");
+        assert_eq!(alarms(&findings), transitions, "request {index}");
+    }
+    bench.record(&timings(48, 4.9));
+    assert_eq!(
+        alarms(&bench.at(900).tick()),
+        [(AlarmKind::Degraded, Expired)],
+        "no request, no rate, no recovery"
+    );
+}
+
+#[test]
+fn contention_is_suspected_first_and_takes_three_in_a_row() {
+    let mut bench = Bench::gpu();
+    bench.take(on_gpu());
+    bench.act(|lane, now, _| {
+        lane.request_started(now);
+        lane.request_started(now);
+    });
+    for (index, raised) in [false, false, true, false].into_iter().enumerate() {
+        let (recorded, findings) = bench.record(&timings(48, 20.0));
+        let (event, facts) = &recorded.events[0];
+        assert_eq!(
+            *event,
+            SpanEvent::Fault(AlarmKind::Degraded),
+            "concurrency never silences a verdict"
+        );
+        assert_eq!((facts.suspects.first(), facts.in_flight), (Some(&"contention"), Some(2)));
+        assert_eq!(!alarms(&findings).is_empty(), raised, "request {index}");
+    }
+}
+
+#[test]
+fn a_request_counts_once_from_its_best_source() {
+    let rate_of = |findings: &[Finding]| {
+        findings.iter().filter(|it| matches!(it, Finding::LoggedRate { .. })).count()
+    };
+    let mut bench = Bench::gpu();
+    bench.take(on_gpu());
+    bench.take([logged(48, 83.75)]);
+    bench.record(&timings(48, 83.754_332));
+    bench.record(&timings(40, 84.0));
+    bench.take([logged(40, 84.0)]);
+    assert_eq!(
+        rate_of(&bench.at(60).tick()),
+        0,
+        "log and response in either order are one request"
+    );
+
+    bench.take([logged(48, 83.75)]);
+    let mut out = Vec::new();
+    let silent = bench.lane.record(None, None, bench.now, &mut out);
+    assert_eq!(
+        silent.judgement.verdict,
+        RateVerdict::OnPar,
+        "the log tells what the response did not"
+    );
+    assert_eq!(silent.facts.timing_source, Some(TimingSource::EngineLog));
+    let blind = bench.lane.record(None, None, bench.now, &mut out);
+    assert_eq!(blind.judgement.verdict, RateVerdict::NoTimings);
+
+    bench.take([logged(32, 4.0)]);
+    let foreign = bench.at(70).tick();
+    assert_eq!(rate_of(&foreign), 1, "a request that is not ours");
+    assert_eq!(alarms(&foreign), [(AlarmKind::Degraded, Raised)]);
+}
+
+#[test]
+fn absurd_log_lines_are_no_verdict() {
+    for (tokens, milliseconds, rate) in [
+        (0, Some(0.0), Some(0.0)),
+        (1, Some(0.0), Some(f64::INFINITY)),
+        (48, Some(-1.0), Some(-5.0)),
+        (48, Some(f64::NAN), Some(f64::NAN)),
+        (48, Some(f64::INFINITY), None),
+        (48, Some(1e300), None),
+        (u64::MAX, None, None),
+    ] {
+        let mut bench = Bench::gpu();
+        bench.take(on_gpu());
+        bench.take([Evidence::Decode { tokens, milliseconds, rate, slot: None, task: None }]);
+        let findings = bench.at(60).tick();
+        assert!(alarms(&findings).is_empty(), "{tokens} {milliseconds:?} {rate:?}");
+    }
+}
+
+#[test]
+fn a_wedge_is_told_once_on_what_stands_still_and_cleared_when_it_moves() {
+    let wedged = SpanEvent::Fault(AlarmKind::Wedged);
+    let mut bench = Bench::gpu();
+    bench.take(on_gpu());
+    let request = bench.lane.request_started(bench.now);
+    assert!(bench.at(299).tick().is_empty());
+    let stalled = bench.at(300).tick();
+    assert!(
+        matches!(stalled.first(), Some(Finding::Noted { on: Subject::Request(on), event, .. })
+        if *on == request && *event == wedged),
+        "{stalled:?}"
+    );
+    assert_eq!(alarms(&stalled), [(AlarmKind::Wedged, Raised)]);
+    assert!(bench.at(301).tick().is_empty(), "told once");
+    bench.lane.request_progress(request, bench.now);
+    assert_eq!(alarms(&bench.at(302).tick()), [(AlarmKind::Wedged, Cleared)]);
+
+    bench.act(|lane, now, out| lane.request_ended(request, now, out));
+    let progress = |share| Evidence::PrefillProgress { slot: 2, task: 7, share };
+    let impossible = bench.take([1.1, 1.2, 1.3, 1.4].map(progress));
+    assert!(
+        matches!(impossible.first(), Some(Finding::Noted { on: Subject::Load(LoadId(1)), facts, .. })
+        if facts.slot == Some(2)),
+        "{impossible:?}"
+    );
+    assert!(alarms(&bench.take([progress(0.5)])).is_empty(), "latched");
+    let reloaded = bench.take(on_gpu());
+    assert!(alarms(&reloaded).is_empty());
+    assert_eq!(alarms(&bench.tick()), [(AlarmKind::Wedged, Cleared)], "until the next load");
+
+    bench.take([Evidence::TaskLaunched { slot: 1, task: 9 }]);
+    assert_eq!(
+        alarms(&bench.at(602).tick()),
+        [(AlarmKind::Wedged, Raised)],
+        "launched and never released"
+    );
+    assert_eq!(
+        alarms(&bench.take([Evidence::TaskReleased { slot: 1, task: 9 }])),
+        [(AlarmKind::Wedged, Cleared)]
+    );
+}
+
+#[test]
+fn a_debug_build_and_an_unknown_engine_are_said() {
+    let mut bench = Bench::gpu();
+    let findings =
+        bench.take([begins(Role::Main), Evidence::DebugBuild { detail: "debug build".to_owned() }]);
+    assert_eq!(alarms(&findings), [(AlarmKind::DebugBuild, Raised)]);
+
+    let mut unknown = Bench::gpu();
+    unknown.act(|lane, now, out| {
+        lane.line(None, now, out);
+        lane.ready(now, out);
+    });
+    let found = unknown.at(1).tick();
+    assert!(alarms(&found).contains(&(AlarmKind::Blind, Raised)));
+    assert_eq!(unknown.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::UnknownEngine]);
+}
