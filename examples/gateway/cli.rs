@@ -97,7 +97,9 @@ impl Cli {
         match (self.plan, self.minimum_share) {
             (PlanName::Gpu, Some(share)) => Ok(Plan::gpu_at_least(share)?),
             (PlanName::Gpu, None) => Ok(Plan::GPU),
-            (_, Some(_)) => anyhow::bail!("--minimum-share is a share on the GPU; give it with --plan gpu"),
+            (_, Some(_)) => {
+                anyhow::bail!("--minimum-share is a share on the GPU; give it with --plan gpu")
+            }
             (PlanName::Cpu, None) => Ok(Plan::Cpu),
             (PlanName::Unknown, None) => Ok(Plan::Unknown),
         }
@@ -108,7 +110,8 @@ impl Cli {
 pub(crate) fn option<'a>(arguments: &'a [OsString], names: &[&str]) -> Option<&'a str> {
     let words = || arguments.iter().map(|argument| argument.to_str().unwrap_or_default());
     let apart = words().zip(words().skip(1)).filter(|(name, _)| names.contains(name));
-    let joined = words().filter_map(|word| word.split_once('=')).filter(|(name, _)| names.contains(name));
+    let joined =
+        words().filter_map(|word| word.split_once('=')).filter(|(name, _)| names.contains(name));
     apart.chain(joined).last().map(|(_, value)| value)
 }
 

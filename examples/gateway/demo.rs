@@ -59,11 +59,13 @@ pub(crate) async fn run(cli: &Cli, screen: &Screen) -> anyhow::Result<ExitCode> 
         model: Some(MODEL.into()),
         address: engine.address.clone(),
     };
-    let app = proxy::app(Gateway { routes: engines.iter().map(route).collect(), client: client.clone() });
+    let app =
+        proxy::app(Gateway { routes: engines.iter().map(route).collect(), client: client.clone() });
     screen.say(BEGIN);
 
     let lanes: Vec<Lane> = engines.iter().map(|engine| engine.lane.clone()).collect();
-    let scenes = SCENES.iter().zip(&engines).map(|(scene, engine)| scene.play(engine, &client, &own));
+    let scenes =
+        SCENES.iter().zip(&engines).map(|(scene, engine)| scene.play(engine, &client, &own));
     let histories = tokio::select! {
         histories = try_join_all(scenes) => histories,
         served = axum::serve(listener, app).into_future() => Err(anyhow::anyhow!("the gateway's own server ended: {served:?}")),
@@ -89,7 +91,8 @@ fn start(scene: &Scene) -> anyhow::Result<Engine> {
         .with_expected_rate(EXPECTED_RATE, EXPECTATION_SOURCE)?;
     let port = free_port()?;
     let requests: Vec<String> = scene.requests.iter().map(u8::to_string).collect();
-    let mut command = Command::new(std::env::current_exe().context("this program does not find itself")?);
+    let mut command =
+        Command::new(std::env::current_exe().context("this program does not find itself")?);
     command
         .args(["__replay", scene.run, "--end-with-stdin", "--port", &port.to_string()])
         .args(["--requests", &requests.join(",")])
@@ -99,8 +102,17 @@ fn start(scene: &Scene) -> anyhow::Result<Engine> {
 
 impl Scene {
     /// Waits for the engine and sends the requests one after the other; gives how the lane was after each.
-    async fn play(&self, engine: &Engine, client: &reqwest::Client, own: &str) -> anyhow::Result<Vec<LaneSnapshot>> {
-        ensure!(engine.ready(client).await, "the engine of lane {} ended before it was ready", self.lane);
+    async fn play(
+        &self,
+        engine: &Engine,
+        client: &reqwest::Client,
+        own: &str,
+    ) -> anyhow::Result<Vec<LaneSnapshot>> {
+        ensure!(
+            engine.ready(client).await,
+            "the engine of lane {} ended before it was ready",
+            self.lane
+        );
         let mut history = Vec::new();
         for _ in self.requests {
             let question = json!({
@@ -108,9 +120,13 @@ impl Scene {
                 "messages": [{"role": "user", "content": "Is this thing on?"}],
                 "stream": true,
             });
-            let answer = client.post(format!("{own}/v1/chat/completions")).json(&question).send().await?;
+            let answer =
+                client.post(format!("{own}/v1/chat/completions")).json(&question).send().await?;
             let status = answer.status();
-            let text = answer.text().await.with_context(|| format!("lane {}: the answer broke off", self.lane))?;
+            let text = answer
+                .text()
+                .await
+                .with_context(|| format!("lane {}: the answer broke off", self.lane))?;
             ensure!(status.is_success(), "lane {} answered {status}: {text}", self.lane);
             history.extend(engine.lane.snapshot());
         }
@@ -120,7 +136,9 @@ impl Scene {
 
 /// What was found on one lane, in plain words.
 fn summary(lane: &str, history: &[LaneSnapshot]) -> String {
-    let Some(last) = history.last() else { return format!("{lane}\n  nothing is known: no sentinel is installed") };
+    let Some(last) = history.last() else {
+        return format!("{lane}\n  nothing is known: no sentinel is installed");
+    };
     let mut lines = vec![lane.to_owned(), "  meant   all of the model on the GPU".to_owned()];
     match &last.placement {
         Some(placement) => lines.extend(placement_words(placement)),
@@ -137,7 +155,11 @@ fn placement_words(placement: &Placement) -> Vec<String> {
         PlacementVerdict::Cpu | PlacementVerdict::CpuFallback => "it is on the CPU",
         PlacementVerdict::Unreported => "nobody knows: the engine did not say",
     };
-    let mut lines = vec![format!("  true    {truth} ({}, by {})", placement.verdict.as_str(), placement.basis.as_str())];
+    let mut lines = vec![format!(
+        "  true    {truth} ({}, by {})",
+        placement.verdict.as_str(),
+        placement.basis.as_str()
+    )];
     if let Some(claim) = &placement.contradicted {
         lines.push(format!("          although the engine says so itself ({claim}): the sentinel looked where the weights are"));
     }
@@ -153,16 +175,26 @@ fn placement_words(placement: &Placement) -> Vec<String> {
 fn decode_words(history: &[LaneSnapshot]) -> Vec<String> {
     let degraded = |lane: &LaneSnapshot| lane.alarms.contains(&AlarmKind::Degraded);
     let rate = |lane: &LaneSnapshot| match (lane.decode_rate, lane.expected_rate) {
-        (Some(rate), Some(expected)) => format!("{rate:.1} tokens/s of {expected:.0} expected ({:.2})", rate / expected),
+        (Some(rate), Some(expected)) => {
+            format!("{rate:.1} tokens/s of {expected:.0} expected ({:.2})", rate / expected)
+        }
         _ => "at a rate nobody told".to_owned(),
     };
     let mut lines = Vec::new();
     if let Some(collapse) = history.iter().position(degraded) {
-        lines.push(format!("  decode  degraded in request {}: {}", collapse + 1, rate(&history[collapse])));
+        lines.push(format!(
+            "  decode  degraded in request {}: {}",
+            collapse + 1,
+            rate(&history[collapse])
+        ));
         match history.iter().skip(collapse).position(|lane| !degraded(lane)) {
             Some(later) => {
                 let recovery = collapse + later;
-                lines.push(format!("          recovered in request {}: {}", recovery + 1, rate(&history[recovery])));
+                lines.push(format!(
+                    "          recovered in request {}: {}",
+                    recovery + 1,
+                    rate(&history[recovery])
+                ));
             }
             None => lines.push("          and it did not recover".to_owned()),
         }

@@ -41,7 +41,9 @@ impl Engine {
         command.process_group(0);
         let mut child = command.spawn().with_context(|| {
             let program = command.as_std().get_program().to_string_lossy();
-            format!("cannot start `{program}`; check that it is installed, in PATH, and may be executed")
+            format!(
+                "cannot start `{program}`; check that it is installed, in PATH, and may be executed"
+            )
         })?;
         let watching = tokio::spawn(lane.watch(child.stdout.take(), child.stderr.take()));
         let (report, ended) = watch::channel(None);
@@ -107,7 +109,10 @@ async fn supervise(child: &mut Child, told_to_stop: oneshot::Receiver<()>) -> Op
     if let Ok(status) = timeout(PATIENCE, child.wait()).await {
         return status.ok();
     }
-    tracing::warn!("the engine did not end within {} s of SIGTERM; it is killed", PATIENCE.as_secs());
+    tracing::warn!(
+        "the engine did not end within {} s of SIGTERM; it is killed",
+        PATIENCE.as_secs()
+    );
     drop(child.kill().await);
     child.wait().await.ok()
 }
@@ -117,8 +122,10 @@ async fn supervise(child: &mut Child, told_to_stop: oneshot::Receiver<()>) -> Op
 fn terminate(child: &Child) {
     use rustix::process::{Pid, Signal, kill_process};
     // None: it has ended, and its number may be another's by now.
-    let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
-    drop(kill_process(id, Signal::TERM));
+    let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
+        return;
+    };
+    let _ = kill_process(id, Signal::TERM);
 }
 
 /// Ends the child: there is nothing gentler here.

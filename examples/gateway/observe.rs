@@ -50,8 +50,12 @@ impl Observed {
         if !status.is_success() {
             return self.fail(status.as_str());
         }
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let streamed = kind.starts_with("text/event-stream") || kind.starts_with("application/x-ndjson");
+        let kind = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
+        let streamed =
+            kind.starts_with("text/event-stream") || kind.starts_with("application/x-ndjson");
         self.answer = match std::mem::replace(&mut self.answer, Answer::Over) {
             Answer::Awaited(timings) if streamed => Answer::Stream(timings),
             _ => Answer::Whole(Vec::new()),
@@ -118,7 +122,10 @@ impl Injector for Headers<'_> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the gateway is an edge: the core is handed this time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the gateway is an edge: the core is handed this time"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -69,7 +69,11 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
         Err(error) => {
             observed.fail("engine_unreachable");
             let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-            let message = format!("the engine of lane {} does not answer at {}{cause}", route.lane.name(), route.address);
+            let message = format!(
+                "the engine of lane {} does not answer at {}{cause}",
+                route.lane.name(),
+                route.address
+            );
             return refusal(StatusCode::BAD_GATEWAY, &message);
         }
     };
@@ -79,22 +83,25 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
     *answer.headers_mut() = response.headers().clone();
     remove_hop_by_hop(answer.headers_mut());
     // Each piece is passed on when it is there; the engine's is dropped when the client's is, and so cancelled.
-    let pieces = futures_util::stream::unfold((response.bytes_stream(), observed), |(mut pieces, mut observed)| async {
-        match pieces.next().await {
-            Some(Ok(piece)) => {
-                observed.piece(&piece);
-                Some((Ok(piece), (pieces, observed)))
+    let pieces = futures_util::stream::unfold(
+        (response.bytes_stream(), observed),
+        |(mut pieces, mut observed)| async {
+            match pieces.next().await {
+                Some(Ok(piece)) => {
+                    observed.piece(&piece);
+                    Some((Ok(piece), (pieces, observed)))
+                }
+                Some(Err(error)) => {
+                    observed.fail("stream_broken");
+                    Some((Err(error), (pieces, observed)))
+                }
+                None => {
+                    observed.finish();
+                    None
+                }
             }
-            Some(Err(error)) => {
-                observed.fail("stream_broken");
-                Some((Err(error), (pieces, observed)))
-            }
-            None => {
-                observed.finish();
-                None
-            }
-        }
-    });
+        },
+    );
     *answer.body_mut() = Body::from_stream(pieces);
     answer
 }
@@ -111,17 +118,29 @@ impl Gateway {
             model: String,
         }
         let Ok(body) = to_bytes(body, LARGEST_BODY_BYTES).await else {
-            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, "a body of more than 64 MiB cannot be routed"));
+            return Err(refusal(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "a body of more than 64 MiB cannot be routed",
+            ));
         };
-        let lanes = || self.routes.iter().map(|route| route.lane.name()).collect::<Vec<_>>().join(", ");
+        let lanes =
+            || self.routes.iter().map(|route| route.lane.name()).collect::<Vec<_>>().join(", ");
         let Ok(Named { model }) = serde_json::from_slice(&body) else {
-            let message = format!("{} names no lane; give one of them as `model`: {}", parts.uri.path(), lanes());
+            let message = format!(
+                "{} names no lane; give one of them as `model`: {}",
+                parts.uri.path(),
+                lanes()
+            );
             return Err(refusal(StatusCode::NOT_FOUND, &message));
         };
-        let named = |route: &&Route| route.lane.name() == model || route.model.as_deref() == Some(&model);
+        let named =
+            |route: &&Route| route.lane.name() == model || route.model.as_deref() == Some(&model);
         match self.routes.iter().find(named) {
             Some(route) => Ok((route, Body::from(body))),
-            None => Err(refusal(StatusCode::NOT_FOUND, &format!("no lane serves `{model}`; there are: {}", lanes()))),
+            None => Err(refusal(
+                StatusCode::NOT_FOUND,
+                &format!("no lane serves `{model}`; there are: {}", lanes()),
+            )),
         }
     }
 }
@@ -189,6 +208,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 
 /// An error of the gateway's own, in the form that OpenAI's clients read.
 fn refusal(status: StatusCode, message: &str) -> Response {
-    let body = json!({"error": {"message": message, "type": "gateway_error", "code": status.as_u16()}});
+    let body =
+        json!({"error": {"message": message, "type": "gateway_error", "code": status.as_u16()}});
     (status, Json(body)).into_response()
 }

@@ -151,7 +151,11 @@ fn rows(lanes: &[Lane]) -> Vec<Row> {
 
 #[cfg(unix)]
 fn width() -> usize {
-    rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|&width| width > 0).unwrap_or(DEFAULT_WIDTH)
+    rustix::termios::tcgetwinsize(io::stdout())
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|&width| width > 0)
+        .unwrap_or(DEFAULT_WIDTH)
 }
 
 #[cfg(not(unix))]

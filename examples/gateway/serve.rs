@@ -16,7 +16,11 @@ use crate::proxy::{self, Gateway, Route};
 use crate::screen::Screen;
 use crate::signals;
 
-pub(crate) async fn run(cli: &Cli, engine: RealEngine, screen: &Screen) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(
+    cli: &Cli,
+    engine: RealEngine,
+    screen: &Screen,
+) -> anyhow::Result<ExitCode> {
     let RealEngine { lane, program, mut arguments } = engine;
     if let Some(file) = missing_model(&arguments) {
         anyhow::bail!("there is no model file `{file}`; check the path after -m");
@@ -37,7 +41,10 @@ pub(crate) async fn run(cli: &Cli, engine: RealEngine, screen: &Screen) -> anyho
     let model = lane.model().cloned();
     let lane = Lane::open(lane);
     let engine = Engine::start(lane.clone(), address.clone(), command)?;
-    screen.say(&format!("Serving on http://{}; waiting for the engine at {address}.", listener.local_addr()?));
+    screen.say(&format!(
+        "Serving on http://{}; waiting for the engine at {address}.",
+        listener.local_addr()?
+    ));
 
     let client = proxy::client()?;
     let routes = vec![Route { lane: lane.clone(), model, address }];
@@ -64,9 +71,9 @@ pub(crate) async fn run(cli: &Cli, engine: RealEngine, screen: &Screen) -> anyho
 /// The gateway's own address.
 pub(crate) async fn listen(cli: &Cli) -> anyhow::Result<TcpListener> {
     let address = cli.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; give another with --listen, or end what uses it"))
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; give another with --listen, or end what uses it")
+    })
 }
 
 /// Where the engine will answer, by its own arguments and environment. One that names no port gets a free one.
@@ -76,11 +83,19 @@ fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
     };
     let host = told(&["--host"], "LLAMA_ARG_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
     let port = told(&["--port"], "LLAMA_ARG_PORT");
-    ensure!(!host.ends_with(".sock"), "the engine listens on a Unix socket, `{host}`; give it a --host and --port");
+    ensure!(
+        !host.ends_with(".sock"),
+        "the engine listens on a Unix socket, `{host}`; give it a --host and --port"
+    );
     let secured = told(&["--ssl-key-file"], "LLAMA_ARG_SSL_KEY_FILE");
-    ensure!(secured.is_none(), "the gateway speaks plain HTTP with its engine; leave out --ssl-key-file");
+    ensure!(
+        secured.is_none(),
+        "the gateway speaks plain HTTP with its engine; leave out --ssl-key-file"
+    );
     let port = match port {
-        Some(port) => port.parse().with_context(|| format!("the engine's port `{port}` is no port"))?,
+        Some(port) => {
+            port.parse().with_context(|| format!("the engine's port `{port}` is no port"))?
+        }
         None => {
             let port = free_port()?;
             arguments.extend(["--port".into(), port.to_string().into()]);

@@ -3,7 +3,8 @@
 use serving_sentinel::layer::LaneSnapshot;
 use serving_sentinel::placement::Placement;
 
-const HEADINGS: [&str; COLUMNS] = ["LANE", "MODEL", "PLAN", "PLACEMENT", "DECODE tokens/s", "IN FLIGHT"];
+const HEADINGS: [&str; COLUMNS] =
+    ["LANE", "MODEL", "PLAN", "PLACEMENT", "DECODE tokens/s", "IN FLIGHT"];
 const COLUMNS: usize = 6;
 
 /// Which columns give way when the terminal is narrow, first to last.
@@ -41,7 +42,8 @@ impl Row {
     /// The row as one line, for where nothing can be redrawn. What comes and goes all the time is left out.
     pub(crate) fn line(&self) -> String {
         let [lane, _, plan, placement, decode, _] = &self.cells;
-        let alarms = if self.alarms.is_empty() { "none".to_owned() } else { self.alarms.join(", ") };
+        let alarms =
+            if self.alarms.is_empty() { "none".to_owned() } else { self.alarms.join(", ") };
         format!("{lane}: plan {plan}, placement {placement}, decode {decode}, alarms {alarms}")
     }
 }
@@ -61,7 +63,9 @@ fn placement(placement: &Placement) -> String {
 
 fn decode(lane: &LaneSnapshot) -> String {
     match (lane.decode_rate, lane.expected_rate) {
-        (Some(rate), Some(expected)) => format!("{rate:.1} of {expected:.0} ({:.2})", rate / expected),
+        (Some(rate), Some(expected)) => {
+            format!("{rate:.1} of {expected:.0} ({:.2})", rate / expected)
+        }
         (Some(rate), None) => format!("{rate:.1}"),
         (None, Some(expected)) => format!("- of {expected:.0}"),
         (None, None) => "-".to_owned(),
@@ -80,13 +84,16 @@ pub(crate) enum Look {
 pub(crate) fn lines(rows: &[Row], width: usize) -> Vec<(Look, String)> {
     let widths = widths(rows, width);
     let line = |cells: &[String; COLUMNS]| {
-        let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| fit(cell, width)).collect();
+        let cells: Vec<String> =
+            cells.iter().zip(widths).map(|(cell, width)| fit(cell, width)).collect();
         cut(cells.join(GAP).trim_end(), width)
     };
     let mut lines = vec![(Look::Heading, line(&HEADINGS.map(str::to_owned)))];
     for row in rows {
         lines.push((Look::Plain, line(&row.cells)));
-        lines.extend(row.alarms.iter().map(|alarm| (Look::Alarm, cut(&format!("{GAP}! {alarm}"), width))));
+        lines.extend(
+            row.alarms.iter().map(|alarm| (Look::Alarm, cut(&format!("{GAP}! {alarm}"), width))),
+        );
     }
     lines
 }

@@ -13,9 +13,14 @@ const DEFAULT_FILTER: &str = "warn,serving_sentinel=info";
 
 /// Installs the subscriber. What it gives back sends what is left when it is dropped.
 pub(crate) fn install(screen: &Screen) -> anyhow::Result<Option<Otlp>> {
-    let otlp = std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").map(|_| Otlp::from_env()).transpose()?;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
-    let logs = fmt::layer().with_ansi(screen.colours_logs()).with_writer(screen.clone()).with_filter(filter);
+    let otlp =
+        std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").map(|_| Otlp::from_env()).transpose()?;
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    let logs = fmt::layer()
+        .with_ansi(screen.colours_logs())
+        .with_writer(screen.clone())
+        .with_filter(filter);
     let sentinel = SentinelLayer::builder();
     let sentinel = match &otlp {
         Some(otlp) => sentinel.meter_provider(otlp.meter_provider()),
