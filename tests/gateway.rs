@@ -389,7 +389,7 @@ impl Gateway {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
         let line = gateway.expect_line("Serving on ").await;
-        gateway.address = line["Serving on ".len()..].split(';').next().unwrap().to_owned();
+        line["Serving on ".len()..].split(';').next().unwrap().clone_into(&mut gateway.address);
         gateway
     }
 
@@ -486,7 +486,7 @@ fn summaries(said: &str) -> HashMap<&str, String> {
     let mut lane = "";
     for line in said.lines() {
         if line.starts_with("  ") {
-            lanes.entry(lane).or_default().push_str(&format!("{line}\n"));
+            lanes.entry(lane).or_default().extend([line, "\n"]);
         } else {
             lane = line;
         }

@@ -106,16 +106,18 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
     answer
 }
 
+/// The part of a request's body that says where it goes.
+#[derive(Deserialize)]
+struct Named {
+    model: String,
+}
+
 impl Gateway {
     /// The lane a request is for, and its body again. One lane gets everything; of several, the one that the body's
     /// `model` names, by its own name or its model's.
     async fn route(&self, parts: &request::Parts, body: Body) -> Result<(&Route, Body), Response> {
         if let [only] = self.routes.as_slice() {
             return Ok((only, body));
-        }
-        #[derive(Deserialize)]
-        struct Named {
-            model: String,
         }
         let Ok(body) = to_bytes(body, LARGEST_BODY_BYTES).await else {
             return Err(refusal(
@@ -145,7 +147,7 @@ impl Gateway {
     }
 }
 
-/// What a request asks for, in the words of the GenAI conventions; `None` for what is not inference (`/health`).
+/// What a request asks for, in the words of the `GenAI` conventions; `None` for what is not inference (`/health`).
 fn operation(parts: &request::Parts) -> Option<&'static str> {
     if parts.method != Method::POST {
         return None;
@@ -206,7 +208,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// An error of the gateway's own, in the form that OpenAI's clients read.
+/// An error of the gateway's own, in the form that `OpenAI`'s clients read.
 fn refusal(status: StatusCode, message: &str) -> Response {
     let body =
         json!({"error": {"message": message, "type": "gateway_error", "code": status.as_u16()}});

@@ -67,8 +67,7 @@ impl Screen {
 
     /// Says something once, above the table.
     pub(crate) fn say(&self, text: &str) {
-        let shown = self.lock();
-        self.above(&shown, || writeln!(io::stdout(), "{text}"));
+        self.above(|| writeln!(io::stdout(), "{text}"));
     }
 
     /// Shows the lanes as they are, over and over, until it is dropped.
@@ -84,11 +83,9 @@ impl Screen {
         let rows = rows(lanes);
         let mut shown = self.lock();
         if self.kind.live {
-            let lines = table::lines(&rows, width());
-            if lines != shown.table {
-                self.above(&shown, || Ok(()));
-                drop(self.draw(&lines));
-                shown.table = lines;
+            let table = table::lines(&rows, width());
+            if table != shown.table {
+                self.replace(&mut shown, table);
             }
             return;
         }
@@ -102,31 +99,28 @@ impl Screen {
 
     /// Shows the lanes for the last time: what is said from here on stands below.
     pub(crate) fn finish(&self, lanes: &[Lane]) {
-        let mut shown = self.lock();
         let width = if self.kind.live { width() } else { FILE_WIDTH };
-        let lines = table::lines(&rows(lanes), width);
-        shown.table = if self.kind.live { std::mem::take(&mut shown.table) } else { Vec::new() };
-        self.erase(&shown);
-        drop(self.draw(&lines));
-        shown.table = Vec::new();
+        let mut shown = self.lock();
+        self.replace(&mut shown, table::lines(&rows(lanes), width));
+        shown.table.clear();
+    }
+
+    fn replace(&self, shown: &mut Shown, table: Vec<(Look, String)>) {
+        erase(&shown.table);
+        shown.table = table;
+        self.draw(&shown.table);
     }
 
     /// Writes something that stays, and the table below it again.
-    fn above(&self, shown: &Shown, write: impl FnOnce() -> io::Result<()>) {
-        self.erase(shown);
+    fn above(&self, write: impl FnOnce() -> io::Result<()>) {
+        let shown = self.lock();
+        erase(&shown.table);
         // A closed stdout or stderr is nobody to tell it to.
         drop(write());
-        drop(self.draw(&shown.table));
+        self.draw(&shown.table);
     }
 
-    fn erase(&self, shown: &Shown) {
-        if !shown.table.is_empty() {
-            drop(write!(io::stdout(), "\x1b[{}A\r{CLEAR_BELOW}", shown.table.len()));
-            drop(io::stdout().flush());
-        }
-    }
-
-    fn draw(&self, table: &[(Look, String)]) -> io::Result<()> {
+    fn draw(&self, table: &[(Look, String)]) {
         let mut text = String::new();
         for (look, line) in table {
             let (begin, end) = match look {
@@ -136,13 +130,25 @@ impl Screen {
             };
             text.extend([begin, line, end, "\n"]);
         }
-        io::stdout().write_all(text.as_bytes())?;
-        io::stdout().flush()
+        print(&text);
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes the table that ends where the cursor is.
+fn erase(table: &[(Look, String)]) {
+    if !table.is_empty() {
+        print(&format!("\x1b[{}A\r{CLEAR_BELOW}", table.len()));
+    }
+}
+
+fn print(text: &str) {
+    // A closed stdout is nobody to show it to.
+    let mut stdout = io::stdout();
+    drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
 fn rows(lanes: &[Lane]) -> Vec<Row> {
@@ -180,7 +186,7 @@ impl Write for LogLine<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Screen { kind, .. } = self.0;
         if kind.live && kind.logs_on_terminal {
-            self.0.above(&self.0.lock(), || io::stderr().write_all(line));
+            self.0.above(|| io::stderr().write_all(line));
         } else {
             io::stderr().write_all(line)?;
         }

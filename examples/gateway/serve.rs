@@ -84,7 +84,7 @@ fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
     let host = told(&["--host"], "LLAMA_ARG_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
     let port = told(&["--port"], "LLAMA_ARG_PORT");
     ensure!(
-        !host.ends_with(".sock"),
+        !host.contains('/'),
         "the engine listens on a Unix socket, `{host}`; give it a --host and --port"
     );
     let secured = told(&["--ssl-key-file"], "LLAMA_ARG_SSL_KEY_FILE");

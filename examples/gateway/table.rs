@@ -88,14 +88,14 @@ pub(crate) fn lines(rows: &[Row], width: usize) -> Vec<(Look, String)> {
             cells.iter().zip(widths).map(|(cell, width)| fit(cell, width)).collect();
         cut(cells.join(GAP).trim_end(), width)
     };
-    let mut lines = vec![(Look::Heading, line(&HEADINGS.map(str::to_owned)))];
+    let mut table = vec![(Look::Heading, line(&HEADINGS.map(str::to_owned)))];
     for row in rows {
-        lines.push((Look::Plain, line(&row.cells)));
-        lines.extend(
+        table.push((Look::Plain, line(&row.cells)));
+        table.extend(
             row.alarms.iter().map(|alarm| (Look::Alarm, cut(&format!("{GAP}! {alarm}"), width))),
         );
     }
-    lines
+    table
 }
 
 /// As wide as the widest cell, and narrower where that is too much.

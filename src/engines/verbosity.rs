@@ -64,9 +64,8 @@ pub fn is_llama_program(file_name: &str) -> bool {
 /// Decides by what the engine printed, on either stream, when asked for its `--version`.
 pub fn decide(version_text: &str) -> VerbosityDecision {
     match version_text.lines().find_map(parse_build) {
-        Some(Build::Dotted) => VerbosityDecision::Raise,
+        Some(Build::Dotted | Build::Numbered(FIRST_THAT_MAY_HIDE..)) => VerbosityDecision::Raise,
         Some(Build::Numbered(..=SHALLOW_CLONE)) | None => VerbosityDecision::UnknownBuild,
-        Some(Build::Numbered(FIRST_THAT_MAY_HIDE..)) => VerbosityDecision::Raise,
         Some(Build::Numbered(_)) => VerbosityDecision::PrintsByDefault,
     }
 }
