@@ -1,4 +1,17 @@
 //! What engines print: recognisers as data, one file per engine, and the one matcher that runs them.
+//!
+//! A line goes through three steps. One scan over its bytes looks for the rare literals of all formats: most lines end
+//! here, with nothing allocated. Then its log prefixes come off ([`prefix`]) and its JSON is opened ([`unwrap`]). Then
+//! only the formats whose literal was there run their pattern, on the bare message from its first to its last byte.
+
+mod error;
+mod file;
+mod format;
+mod matcher;
+mod prefix;
+mod residence;
+mod unwrap;
+mod yields;
 
 pub mod verbosity;
 
@@ -6,19 +19,15 @@ use std::sync::Arc;
 
 use crate::evidence::Evidence;
 
-/// Recognises engine lines. Made once, shared by all streams.
-#[derive(Debug)]
-pub struct Matcher {}
-
-/// What the matcher remembers of one output stream, or of one service within it.
-#[derive(Debug, Default)]
-pub struct StreamState {}
+pub use error::{FormatProblem, LoadFormatsError};
+pub use format::Format;
+pub use matcher::{Matcher, StreamState};
 
 /// What one line is.
 #[derive(Debug, Default)]
 pub struct Recognised {
     /// The service within the stream that the line is of, where a prefix tells: a router child's port, a compose
-    /// service, a journald unit. `None` for a plain line.
+    /// service, a journald unit. `None` for a plain line, and for a line that no format could be of.
     pub service: Option<Service>,
     /// The engine whose format the line has; `None` for a line that is of no known format.
     pub engine: Option<Arc<str>>,
@@ -33,17 +42,4 @@ pub enum Service {
     RouterChild(Box<str>),
     /// A name before a line: a compose service, a container's tag, a journald unit.
     Named(Box<str>),
-}
-
-impl Matcher {
-    /// The recognisers that come with the crate.
-    pub fn builtin() -> Arc<Self> {
-        Arc::new(Self {})
-    }
-
-    /// Recognises one line, without its line end.
-    pub fn recognise(&self, line: &[u8], stream: &mut StreamState) -> Recognised {
-        let _ = (line, stream);
-        Recognised::default()
-    }
 }

@@ -1,0 +1,324 @@
+//! Runs the recognisers over lines, and remembers of a stream what decides whether a line counts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
+use crate::evidence::{Evidence, Residence};
+
+use super::error::LoadFormatsError;
+use super::file::{self, EngineFile, INHERITED, Samples};
+use super::format::{Format, Reading};
+use super::residence::Residences;
+use super::unwrap;
+use super::yields::NOTHING;
+use super::{Recognised, Service};
+
+/// The files that come with the crate.
+const BUILTIN: &[(&str, &str)] = &[("llama_cpp.toml", include_str!("llama_cpp.toml"))];
+
+/// Recognises engine lines. Made once, shared by all streams.
+#[derive(Debug)]
+pub struct Matcher {
+    engines: Vec<(Arc<str>, Residences)>,
+    /// In the order in which they are tried: formats that yield nothing last.
+    formats: Vec<Format>,
+    /// For each format, whether another continues it.
+    is_head: Vec<bool>,
+    literals: AhoCorasick,
+    /// For each literal, the formats that have it.
+    formats_of_literal: Vec<Vec<usize>>,
+}
+
+/// What the matcher remembers of one output stream, and of each service within it.
+#[derive(Debug, Default)]
+pub struct StreamState {
+    /// Lines so far.
+    lines: u64,
+    /// Whether the engine's own prefix was seen with nothing around it: such a stream is not wrapped later on, so
+    /// what looks wrapped is text.
+    unwrapped: bool,
+    plain: ServiceState,
+    services: HashMap<Service, ServiceState>,
+    /// One bit per format whose literal is in the present line; kept for its memory alone.
+    candidates: Vec<u64>,
+}
+
+/// What is remembered of one service.
+#[derive(Debug, Default)]
+struct ServiceState {
+    /// Whether the engine's own prefix was seen: from then on a line without it is no line of the engine's logger.
+    framed: bool,
+    /// Kinds of evidence that a format which is not weak has yielded.
+    strong: Vec<&'static str>,
+    /// Devices that were described as a CPU in disguise.
+    software_devices: Vec<String>,
+    head: Option<Head>,
+}
+
+/// A line that others may continue.
+#[derive(Debug)]
+struct Head {
+    id: Arc<str>,
+    /// The line that last belonged to it.
+    line: u64,
+    fields: Vec<(&'static str, String)>,
+    /// Formats that have continued it: each does so once.
+    used: Vec<usize>,
+}
+
+/// Lines of other services can come between a line and its continuation, but not many.
+const CONTINUATION_LINES: u64 = 16;
+
+/// A router's children come and go under new ports, and text can look like a service's name.
+const MOST_SERVICES: usize = 256;
+
+// === impl Matcher ===
+
+impl Matcher {
+    /// The recognisers that come with the crate.
+    #[expect(
+        clippy::missing_panics_doc,
+        clippy::expect_used,
+        reason = "the files are fixed, and a test loads them"
+    )]
+    pub fn builtin() -> Arc<Self> {
+        static BUILTIN_MATCHER: OnceLock<Arc<Matcher>> = OnceLock::new();
+        let load = || {
+            let load = |&(name, text)| {
+                file::load(name, text, Samples::Trust).expect("this is a bug: a test loads it")
+            };
+            Arc::new(Self::new(BUILTIN.iter().map(load)))
+        };
+        BUILTIN_MATCHER.get_or_init(load).clone()
+    }
+
+    /// These recognisers and those of a file's `text`; `file` is its name in errors.
+    ///
+    /// A format with the id of one that is known for the same engine takes its place, others are added and tried
+    /// first. Residence rules are asked before the known ones. The file's own samples are run.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadFormatsError`] with place and id, for a file that is not of the form or not true to its own samples.
+    pub fn with_file(&self, file: &str, text: &str) -> Result<Self, LoadFormatsError> {
+        let added = file::load(file, text, Samples::Run)?;
+        let known = self.engines.iter().map(|(engine, residences)| EngineFile {
+            engine: engine.clone(),
+            residences: residences.clone(),
+            formats: self
+                .formats
+                .iter()
+                .filter(|format| format.engine == *engine)
+                .cloned()
+                .collect(),
+        });
+        Ok(Self::new(known.chain([added])))
+    }
+
+    /// The formats that are known.
+    pub fn formats(&self) -> impl Iterator<Item = &Format> {
+        self.formats.iter()
+    }
+
+    /// Puts files together; of two formats with one id the later file's stays.
+    fn new(files: impl Iterator<Item = EngineFile>) -> Self {
+        let mut engines: Vec<(Arc<str>, Residences)> = Vec::new();
+        let mut formats: Vec<Format> = Vec::new();
+        for file in files {
+            let replaced = |known: &Format| {
+                known.engine == file.engine
+                    && file.formats.iter().any(|format| format.id == known.id)
+            };
+            formats.retain(|known| !replaced(known));
+            formats.splice(0..0, file.formats);
+            match engines.iter_mut().find(|(engine, _)| *engine == file.engine) {
+                Some((_, residences)) => residences.precede_with(file.residences),
+                None => engines.push((file.engine, file.residences)),
+            }
+        }
+        formats.sort_by_key(|format| format.kind.name == NOTHING);
+
+        let mut literals: Vec<&str> = Vec::new();
+        let mut formats_of_literal: Vec<Vec<usize>> = Vec::new();
+        for (index, format) in formats.iter().enumerate() {
+            match literals.iter().position(|literal| **literal == *format.literal) {
+                Some(known) => formats_of_literal[known].push(index),
+                None => {
+                    literals.push(&format.literal);
+                    formats_of_literal.push(vec![index]);
+                }
+            }
+        }
+        let continues = |other: &Format, head: &Format| {
+            other.engine == head.engine && other.continues.as_ref() == Some(&head.id)
+        };
+        let is_head =
+            formats.iter().map(|head| formats.iter().any(|other| continues(other, head))).collect();
+        let literals = build_literals(&literals);
+        Self { engines, formats, is_head, literals, formats_of_literal }
+    }
+
+    /// Recognises one line, without its line end.
+    pub fn recognise(&self, line: &[u8], stream: &mut StreamState) -> Recognised {
+        stream.lines += 1;
+        if !self.find_candidates(line, &mut stream.candidates) {
+            return Recognised::default();
+        }
+        let mut opened = unwrap::open(line);
+        if stream.unwrapped && opened.wrapped {
+            opened = unwrap::closed(line);
+        }
+        stream.unwrapped |= opened.framed && !opened.wrapped;
+
+        let mut recognised = Recognised { service: opened.service, ..Recognised::default() };
+        let now = stream.lines;
+        let (service, candidates) = stream.service(recognised.service.as_ref());
+        service.framed |= opened.framed;
+        opened.messages.for_each(|message| {
+            let read = candidates_in(candidates)
+                .find_map(|index| self.read(index, message, opened.framed, now, service));
+            if let Some((engine, evidence)) = read {
+                recognised.engine = Some(engine);
+                recognised.evidence.extend(evidence);
+            }
+        });
+        recognised
+    }
+
+    /// Marks the formats whose literal is in `line`; `false` when there is none.
+    fn find_candidates(&self, line: &[u8], candidates: &mut Vec<u64>) -> bool {
+        let mut hits = self.literals.find_overlapping_iter(line).peekable();
+        if hits.peek().is_none() {
+            return false;
+        }
+        candidates.clear();
+        candidates.resize(self.formats.len().div_ceil(64), 0);
+        for hit in hits {
+            for &index in &self.formats_of_literal[hit.pattern().as_usize()] {
+                candidates[index / 64] |= 1 << (index % 64);
+            }
+        }
+        true
+    }
+
+    /// Reads a message by one format. `None` when it is not of that format, or must not count.
+    fn read(
+        &self,
+        index: usize,
+        message: &[u8],
+        framed: bool,
+        now: u64,
+        service: &mut ServiceState,
+    ) -> Option<(Arc<str>, Option<Evidence>)> {
+        let format = &self.formats[index];
+        if !service.admits(format, index, framed, now) {
+            return None;
+        }
+        let captures = format.read(message)?;
+        let residences =
+            self.engines.iter().find(|(engine, _)| *engine == format.engine).map(|(_, it)| it)?;
+        let inherited = match (&format.continues, &service.head) {
+            (Some(_), Some(head)) => head.fields.as_slice(),
+            _ => &[],
+        };
+        let software_devices = &service.software_devices;
+        let reading = Reading {
+            format,
+            captures: &captures,
+            message,
+            inherited,
+            residences,
+            software_devices,
+        };
+        let evidence = reading.evidence();
+        let own_fields = || {
+            INHERITED
+                .into_iter()
+                .filter_map(|field| Some((field, reading.text(field)?.into_owned())))
+        };
+        let head_fields = self.is_head[index].then(|| own_fields().collect::<Vec<_>>());
+        let disguised = match &evidence {
+            Some(
+                Evidence::DeviceSeen { device, residence }
+                | Evidence::DeviceChosen { device, residence },
+            ) => (*residence == Residence::Host && residences.of(device) == Residence::Accelerator)
+                .then(|| device.clone()),
+            _ => None,
+        };
+        service.remember(format, index, now, head_fields, disguised);
+        Some((format.engine.clone(), evidence))
+    }
+}
+
+fn candidates_in(bits: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    bits.iter().enumerate().flat_map(|(word, &bits)| {
+        (0..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit)
+    })
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "a few hundred short literals are far from any limit of the automaton"
+)]
+fn build_literals(literals: &[&str]) -> AhoCorasick {
+    AhoCorasick::builder()
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(literals)
+        .expect("this is a bug: literals are short")
+}
+
+// === impl StreamState ===
+
+impl StreamState {
+    /// The memory of that service, and the present line's candidates.
+    fn service(&mut self, service: Option<&Service>) -> (&mut ServiceState, &[u64]) {
+        let Some(service) = service else { return (&mut self.plain, &self.candidates) };
+        if self.services.len() >= MOST_SERVICES && !self.services.contains_key(service) {
+            self.services.clear();
+        }
+        (self.services.entry(service.clone()).or_default(), &self.candidates)
+    }
+}
+
+// === impl ServiceState ===
+
+impl ServiceState {
+    /// Whether a line may be of that format at all, here and now.
+    fn admits(&self, format: &Format, index: usize, framed: bool, now: u64) -> bool {
+        let in_frame = framed || format.raw || !self.framed;
+        let no_stronger = !format.weak || !self.strong.contains(&format.kind.name);
+        let continues = format.continues.as_ref().is_none_or(|id| {
+            self.head.as_ref().is_some_and(|head| {
+                head.id == *id
+                    && now - head.line <= CONTINUATION_LINES
+                    && !head.used.contains(&index)
+            })
+        });
+        in_frame && no_stronger && continues
+    }
+
+    fn remember(
+        &mut self,
+        format: &Format,
+        index: usize,
+        now: u64,
+        head_fields: Option<Vec<(&'static str, String)>>,
+        disguised: Option<String>,
+    ) {
+        if !format.weak && !self.strong.contains(&format.kind.name) {
+            self.strong.push(format.kind.name);
+        }
+        if let Some(head) = self.head.as_mut().filter(|_| format.continues.is_some()) {
+            head.line = now;
+            head.used.push(index);
+        }
+        if let Some(fields) = head_fields {
+            self.head = Some(Head { id: format.id.clone(), line: now, fields, used: Vec::new() });
+        }
+        if let Some(device) = disguised.filter(|device| !self.software_devices.contains(device)) {
+            self.software_devices.push(device);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Opens a line: its log prefixes, and the JSON that container runtimes and engines put around a message.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::Service;
+use super::prefix::{self, ServiceName};
+
+/// JSON in JSON: a container's around a router's around a child's is three.
+const DEEPEST: u32 = 4;
+
+/// A line, opened.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    /// The messages it holds: one, but for a typed record with rows.
+    pub(super) messages: Messages<'a>,
+    /// The service that a prefix names.
+    pub(super) service: Option<Service>,
+    /// Whether something other than the engine or its router wrapped it.
+    pub(super) wrapped: bool,
+    /// Whether the engine's own prefix, or its own JSON, was around the message.
+    pub(super) framed: bool,
+}
+
+/// The messages of a line.
+#[derive(Debug)]
+pub(super) enum Messages<'a> {
+    /// The one message.
+    One(Cow<'a, [u8]>),
+    /// The rows of a typed record, each as a message.
+    Rows(Vec<String>),
+}
+
+impl Messages<'_> {
+    /// The one message that came out of JSON, without what would be trimmed off a line.
+    fn owned(text: &str) -> Self {
+        Self::One(Cow::Owned(prefix::trim(text.as_bytes()).to_vec()))
+    }
+
+    /// Hands each message to `act`.
+    pub(super) fn for_each(&self, mut act: impl FnMut(&[u8])) {
+        match self {
+            Self::One(message) => act(message),
+            Self::Rows(rows) => rows.iter().for_each(|row| act(row.as_bytes())),
+        }
+    }
+}
+
+/// What a JSON line turned out to be.
+#[derive(Debug, PartialEq)]
+enum Json {
+    /// A container runtime's: its content is a line.
+    Container(String),
+    /// The engine's own (`--log-jsonl`).
+    Log {
+        /// The message's first line: what follows it is data, such as a template.
+        text: String,
+        /// Whether the engine only passes it on: a child's line behind its port, or plain output.
+        passed_on: bool,
+    },
+    /// A typed record of the engine.
+    Record(Vec<String>),
+    /// A server line of 2023 and 2024, put in the form of that time's text: `INFO [main] text | key=value`.
+    Server(String),
+}
+
+/// Opens `line`. Text that is neither prefix nor known JSON is left as it is.
+pub(super) fn open(line: &[u8]) -> Line<'_> {
+    open_at(line, 0)
+}
+
+/// The line as it is, whatever it looks like.
+pub(super) fn closed(line: &[u8]) -> Line<'_> {
+    Line {
+        messages: Messages::One(Cow::Borrowed(line)),
+        service: None,
+        wrapped: false,
+        framed: false,
+    }
+}
+
+fn open_at(line: &[u8], depth: u32) -> Line<'_> {
+    let stripped = prefix::strip(line);
+    let mut opened = Line {
+        messages: Messages::One(Cow::Borrowed(stripped.message)),
+        service: stripped.service.map(Service::from),
+        wrapped: stripped.wrapped,
+        framed: stripped.framed,
+    };
+    // Behind the engine's own prefix a brace is text.
+    if stripped.framed || depth == DEEPEST || stripped.message.first() != Some(&b'{') {
+        return opened;
+    }
+    match parse(stripped.message) {
+        None => {}
+        Some(Json::Container(content)) => {
+            let inner = open_at(content.as_bytes(), depth + 1);
+            opened.wrapped = true;
+            opened.put_inside(inner);
+        }
+        Some(Json::Log { text, passed_on: true }) => match prefix::router_child(text.as_bytes()) {
+            Some((port, rest)) => {
+                opened.service = Some(Service::from(ServiceName::RouterChild(port)));
+                let inner = open_at(rest, depth + 1);
+                opened.put_inside(inner);
+            }
+            None => opened.messages = Messages::owned(&text),
+        },
+        Some(Json::Log { text, passed_on: false }) => {
+            opened.messages = Messages::owned(&text);
+            opened.framed = true;
+        }
+        Some(Json::Record(rows)) => {
+            opened.messages = Messages::Rows(rows);
+            opened.framed = true;
+        }
+        Some(Json::Server(text)) => opened.messages = Messages::owned(&text),
+    }
+    opened
+}
+
+impl Line<'_> {
+    /// Takes over what a line within this one holds.
+    fn put_inside(&mut self, inner: Line<'_>) {
+        self.messages = match inner.messages {
+            Messages::One(message) => Messages::One(message.into_owned().into()),
+            Messages::Rows(rows) => Messages::Rows(rows),
+        };
+        self.framed = inner.framed;
+        self.wrapped |= inner.wrapped;
+        if let Some(service) = inner.service {
+            self.service = Some(service);
+        }
+    }
+}
+
+impl From<ServiceName<'_>> for Service {
+    fn from(name: ServiceName<'_>) -> Self {
+        match name {
+            ServiceName::RouterChild(port) => {
+                Self::RouterChild(String::from_utf8_lossy(port).into())
+            }
+            ServiceName::Named(name) => Self::Named(String::from_utf8_lossy(name).into()),
+        }
+    }
+}
+
+fn parse(message: &[u8]) -> Option<Json> {
+    let text = String::from_utf8_lossy(message);
+    let mut fields: BTreeMap<String, Value> = serde_json::from_str(&text).ok()?;
+    if let Some(Value::String(kind)) = fields.get("type") {
+        if kind == "log" {
+            let text = first_line(fields.get("msg")?.as_str()?);
+            let passed_on = matches!(fields.get("level")?.as_str()?, "none" | "cont");
+            return Some(Json::Log { text, passed_on });
+        }
+        let data = fields.get("data")?.as_object()?;
+        return Some(Json::Record(rows(kind, data)));
+    }
+    if let Some(Value::String(content)) = fields.get("log") {
+        return Some(Json::Container(first_line(content)));
+    }
+    let message = fields.remove("msg").or_else(|| fields.remove("message"))?;
+    let (level, function) = (fields.remove("level")?, fields.remove("function")?);
+    for noise in ["tid", "timestamp", "line"] {
+        fields.remove(noise);
+    }
+    let mut text =
+        format!("{} [{}] {}", level.as_str()?, function.as_str()?, first_line(message.as_str()?));
+    if !fields.is_empty() {
+        text.push_str(" |");
+        fields.iter().for_each(|(key, value)| push_pair(&mut text, key, value));
+    }
+    Some(Json::Server(text))
+}
+
+/// The rows of a typed record, each as `kind | key=value ..`, keys in order, the record's unit last.
+fn rows(kind: &str, data: &serde_json::Map<String, Value>) -> Vec<String> {
+    let Some(Value::Array(rows)) = data.get("rows") else { return Vec::new() };
+    let row = |row: &Value| {
+        let fields: BTreeMap<&String, &Value> = row.as_object()?.iter().collect();
+        let mut text = format!("{kind} |");
+        fields.iter().for_each(|(key, value)| push_pair(&mut text, key, value));
+        if let Some(unit) = data.get("unit") {
+            push_pair(&mut text, "unit", unit);
+        }
+        Some(text)
+    };
+    rows.iter().filter_map(row).collect()
+}
+
+fn push_pair(text: &mut String, key: &str, value: &Value) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, " {key}={value}");
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,166 @@
+//! Walks every file and every row.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serving_sentinel::engines::{Matcher, StreamState};
+
+use crate::{WRAPPINGS, recognise};
+
+#[derive(Deserialize)]
+struct File {
+    engine: String,
+    format: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    yields: String,
+    literal: String,
+    rejects: Vec<String>,
+    matches: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    after: Option<String>,
+    line: String,
+    gives: Gives,
+}
+
+/// The fields of the fact that a line states; a list for a line that states several.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Gives {
+    One(BTreeMap<String, String>),
+    Many(Vec<BTreeMap<String, String>>),
+}
+
+fn files() -> Vec<(String, File)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engines");
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    let read = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        let file =
+            toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (text, file)
+    };
+    assert!(!paths.is_empty(), "no files of recognisers");
+    paths.iter().map(|path| read(path)).collect()
+}
+
+fn samples(file: &File) -> impl Iterator<Item = (&Row, &Sample)> {
+    file.format.iter().flat_map(|row| row.matches.iter().map(move |sample| (row, sample)))
+}
+
+/// The facts of a sample's line, wrapped, in a stream of its own.
+fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Facts {
+    let mut stream = StreamState::default();
+    if let Some(head) = &sample.after {
+        recognise(wrap(head).as_bytes(), &mut stream);
+    }
+    let (recognised, words) = recognise(wrap(&sample.line).as_bytes(), &mut stream);
+    let texts = |words: crate::words::Words| {
+        let fields =
+            words.fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        (words.kind, fields)
+    };
+    let engine = recognised.engine.as_deref().map(str::to_owned);
+    Facts { engine, service: recognised.service, facts: words.into_iter().map(texts).collect() }
+}
+
+struct Facts {
+    engine: Option<String>,
+    service: Option<serving_sentinel::engines::Service>,
+    facts: Vec<(&'static str, BTreeMap<String, String>)>,
+}
+
+#[test]
+fn every_file_proves_itself_when_loaded() {
+    for (text, file) in files() {
+        let known =
+            Matcher::builtin().formats().filter(|format| format.engine() == file.engine).count();
+        assert_eq!(known, file.format.len(), "{}: a row is not built in", file.engine);
+        let reloaded = Matcher::builtin().with_file("the same", &text).unwrap_or_else(|error| {
+            panic!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string))
+        });
+        assert_eq!(
+            reloaded.formats().count(),
+            Matcher::builtin().formats().count(),
+            "{}: ids replace",
+            file.engine
+        );
+    }
+}
+
+#[test]
+fn every_row_has_lines_that_it_must_and_must_not_match() {
+    for (_, file) in files() {
+        for row in &file.format {
+            assert!(
+                !row.matches.is_empty() && !row.rejects.is_empty(),
+                "{}: one kind of sample is missing",
+                row.id
+            );
+        }
+        for format in Matcher::builtin().formats() {
+            assert!(!format.source().is_empty(), "{}: no source", format.id());
+        }
+    }
+}
+
+#[test]
+fn every_sample_gives_exactly_what_its_row_says() {
+    for (_, file) in files() {
+        for (row, sample) in samples(&file) {
+            let found = facts_of(sample, str::to_owned);
+            let given = match sample.gives.clone() {
+                Gives::One(_) if row.yields == "nothing" => Vec::new(),
+                Gives::One(fields) => vec![fields],
+                Gives::Many(facts) => facts,
+            };
+            let expected: Vec<_> =
+                given.into_iter().map(|fields| (row.yields.as_str(), fields)).collect();
+            assert_eq!(found.facts, expected, "{}: {:?}", row.id, sample.line);
+            assert_eq!(
+                found.engine.as_deref(),
+                Some(file.engine.as_str()),
+                "{}: {:?}",
+                row.id,
+                sample.line
+            );
+            assert!(sample.line.contains(&row.literal), "{}: {:?}", row.id, sample.line);
+        }
+    }
+}
+
+#[test]
+fn every_sample_is_recognised_behind_every_prefix() {
+    for (_, file) in files() {
+        for (row, sample) in samples(&file) {
+            let bare = facts_of(sample, str::to_owned).facts;
+            let is_json = sample.line.starts_with('{');
+            for wrapping in WRAPPINGS.iter().filter(|wrapping| wrapping.takes_json || !is_json) {
+                let wrapped = facts_of(sample, wrapping.wrap);
+                assert_eq!(
+                    wrapped.facts, bare,
+                    "{} behind {}: {:?}",
+                    row.id, wrapping.name, sample.line
+                );
+                assert_eq!(
+                    wrapped.service,
+                    wrapping.service.map(|service| service()),
+                    "{}",
+                    wrapping.name
+                );
+                assert!(wrapped.engine.is_some(), "{} behind {}", row.id, wrapping.name);
+            }
+        }
+    }
+}
