@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::alarm::AlarmPolicy;
 use crate::placement::{PlacementPolicy, Plan};
-use crate::throughput::{Expectation, ExpectationError, RateJudgement, ThroughputPolicy};
+use crate::throughput::{Expectation, ExpectationError, RateJudgement, ThroughputPolicy, Timings};
 use crate::wedge::WedgePolicy;
 
 pub use state::LaneState;
@@ -141,4 +141,6 @@ pub struct Recorded {
     pub events: Vec<(SpanEvent, Facts)>,
     /// The facts for the request span's own attributes: its rate, and its lane's placement.
     pub facts: Facts,
+    /// What it was judged by: what the response told, completed by what the engine logged; `None` when neither did.
+    pub timings: Option<Timings>,
 }

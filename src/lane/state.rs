@@ -614,7 +614,7 @@ impl LaneState {
             }
             RateVerdict::SmallSample | RateVerdict::NoExpectation | RateVerdict::NoTimings => {}
         }
-        Recorded { judgement, events, facts }
+        Recorded { judgement, events, facts, timings: timings.cloned() }
     }
 
     /// The standing facts that can explain a slow request, most likely first.

@@ -1,16 +1,43 @@
 //! A lane as a program holds it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tracing::Span;
+use tracing::{Level, Span, span};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::lane::{AlarmKind, BlindCause, LaneConfig};
+use crate::alarm::Transition;
+use crate::lane::{AlarmKind, BlindCause, Finding, LaneConfig, LaneState};
+use crate::layer::blind::say_blind;
+use crate::layer::entry::LaneEntry;
+use crate::layer::hub::Hub;
+use crate::layer::{enter, now};
 use crate::placement::{Placement, Plan};
+use crate::telemetry::{names, span_events};
+use crate::throughput::Expectation;
 
 /// One lane, open as long as a clone of this lives. It reports to the `SentinelLayer` of the subscriber that was
 /// current when it was opened.
+///
+/// Without such a layer, opening it says `serving.sentinel.blind` once, and it then does nothing.
 #[derive(Clone, Debug)]
-pub struct Lane {}
+pub struct Lane {
+    inner: Arc<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    config: LaneConfig,
+    watch: Option<Watch>,
+}
+
+/// Who watches the lane.
+#[derive(Debug)]
+struct Watch {
+    hub: Arc<Hub>,
+    lane: Arc<LaneEntry>,
+}
 
 /// How a lane is now, for a table or a status page.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,52 +61,175 @@ pub struct LaneSnapshot {
     pub expectation_source: Option<Arc<str>>,
     /// Requests on the lane now.
     pub in_flight: u32,
-    /// The alarms that stand.
+    /// The alarms that stand, blindness aside.
     pub alarms: Vec<AlarmKind>,
     /// Why the sentinel cannot see, if it cannot.
     pub blind: Vec<BlindCause>,
 }
 
-#[allow(unused_variables, clippy::todo, reason = "being written")]
+/// Waits until all that the current subscriber's `SentinelLayer` has found so far is told, at most `timeout`.
+///
+/// Call it before the exporters shut down. `true` when all is told, and when there is no such layer.
+pub fn flush(timeout: Duration) -> bool {
+    Hub::current().is_none_or(|hub| hub.flush(timeout))
+}
+
 impl Lane {
     /// Opens a lane under the current subscriber.
+    ///
+    /// A lane of that name that is open already stays so for its holders, and is shown no longer in metrics.
     pub fn open(config: LaneConfig) -> Self {
-        todo!()
+        let watch = Hub::current().map(|hub| Watch { lane: hub.open(config.clone()), hub });
+        if watch.is_none() {
+            say_blind(Some(config.name()), BlindCause::LayerNotInstalled, None, Transition::Raised);
+        }
+        Self { inner: Arc::new(Opened { config, watch }) }
     }
 
     /// The lane's name.
     pub fn name(&self) -> &str {
-        todo!()
+        self.inner.config.name()
     }
 
-    /// Hands the sentinel one line of the engine's output, without its line end. Never blocks.
+    /// Hands the sentinel one line of the engine's output, or several, with or without line ends. Never blocks.
+    ///
+    /// No log filter can hide lines that are handed over here.
     pub fn observe_line(&self, line: &[u8]) {
-        todo!()
+        if let Some(Watch { hub, lane }) = &self.inner.watch {
+            hub.observe(lane, line);
+        }
+    }
+
+    /// Counts one line that was cut for its length (`serving.sentinel.truncated`).
+    pub fn count_truncated(&self) {
+        if let Some(Watch { lane, .. }) = &self.inner.watch {
+            lane.counts.truncated();
+        }
     }
 
     /// The engine answers, the program knows by other means (a health endpoint): the verdict is due.
     pub fn ready(&self) {
-        todo!()
+        self.act(|state, findings| state.ready(now(), findings));
     }
 
-    /// The engine's process ended; `how` in words (`exit status: 1`).
+    /// The engine's process ended; `how` in words (`exit status: 1`). Before readiness, that is a failed load.
+    ///
+    /// The lane stays open for the engine's next start, and is not shown in metrics until then.
     pub fn ended(&self, how: &str) {
-        todo!()
+        if let Some(Watch { hub, lane }) = &self.inner.watch {
+            lane.lives.store(false, Ordering::Relaxed);
+            hub.act(lane, |observer, out| observer.ended(how, now(), out));
+        }
     }
 
     /// The engine's output is closed. If the engine lives on, that is blindness.
     pub fn output_closed(&self) {
-        todo!()
+        self.act(|state, findings| state.blind(BlindCause::OutputClosed, true, now(), findings));
     }
 
-    /// A span for one request on this lane: `operation` is `chat`, `text_completion` or `embeddings`. Continue a
-    /// caller's trace by `set_parent` on it before it is entered.
+    /// A span for one request on this lane: `operation` is `chat`, `text_completion` or `embeddings`. Its timings are
+    /// given to it by [`SpanExt::record_timings`](crate::span_ext::SpanExt::record_timings), and the request is over
+    /// when it is closed.
+    ///
+    /// In OpenTelemetry it is named `{operation} {model}`, of kind CLIENT, linked to the lane's load. Continue a
+    /// caller's trace by [`SpanExt::continue_trace`](crate::span_ext::SpanExt::continue_trace), or `set_parent`, before
+    /// it is entered.
     pub fn request_span(&self, operation: &str) -> Span {
-        todo!()
+        let config = &self.inner.config;
+        let model = config.model().map(|model| &**model);
+        let name = model.map_or_else(|| operation.to_owned(), |model| format!("{operation} {model}"));
+        let provider = self.engine().as_deref().map(span_events::provider);
+        // ERROR, so that a log filter such as `warn` does not remove it: a span's level is no statement on its outcome.
+        let span = span!(
+            target: names::TARGET,
+            Level::ERROR,
+            names::REQUEST_SPAN,
+            { names::OTEL_NAME } = name,
+            { names::OTEL_KIND } = names::OTEL_KIND_CLIENT,
+            { names::OPERATION } = operation,
+            { names::PROVIDER } = provider,
+            { names::REQUEST_MODEL } = model,
+            { names::LANE_NAME } = self.name(),
+        );
+        if let Some(watch) = &self.inner.watch {
+            watch.notice(&span);
+        }
+        span
     }
 
     /// How the lane is now; `None` when no `SentinelLayer` is there to ask.
     pub fn snapshot(&self) -> Option<LaneSnapshot> {
-        todo!()
+        let Watch { lane, .. } = self.inner.watch.as_ref()?;
+        Some(LaneSnapshot::of(enter(&lane.observer).lane()))
+    }
+
+    /// Waits until all that was found so far, on this lane and others of the same layer, is told: at most `timeout`.
+    /// `true` when all is told.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.inner.watch.as_ref().is_none_or(|watch| watch.hub.flush(timeout))
+    }
+
+    fn engine(&self) -> Option<Arc<str>> {
+        let configured = self.inner.config.engine().cloned();
+        configured.or_else(|| enter(&self.inner.watch.as_ref()?.lane.observer).lane().engine().cloned())
+    }
+
+    fn act(&self, act: impl FnOnce(&mut LaneState, &mut Vec<Finding>)) {
+        if let Some(Watch { hub, lane }) = &self.inner.watch {
+            hub.act(lane, |observer, out| observer.with_lane(out, act));
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Links a new request span to the lane's load, or learns that a filter keeps such spans from existing.
+    fn notice(&self, span: &Span) {
+        let is_filtered = span.is_disabled();
+        if self.lane.spans_filtered.swap(is_filtered, Ordering::Relaxed) != is_filtered {
+            self.hub.act(&self.lane, |observer, out| {
+                let cause = BlindCause::SpansFiltered;
+                observer.with_lane(out, |state, findings| state.blind(cause, is_filtered, now(), findings));
+            });
+        }
+        let Some(load) = self.lane.load_link() else { return };
+        // A link does not start the OpenTelemetry span: it can still be given its parent.
+        span.add_link(load);
+        span.with_subscriber(|(id, dispatch)| {
+            if let Some((_, request)) = Hub::request(dispatch, id) {
+                request.set_linked();
+            }
+        });
+    }
+}
+
+// === impl Opened ===
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(Watch { hub, lane }) = &self.watch {
+            hub.close(lane);
+        }
+    }
+}
+
+// === impl LaneSnapshot ===
+
+impl LaneSnapshot {
+    fn of(lane: &LaneState) -> Self {
+        Self {
+            name: lane.config().name().clone(),
+            engine: lane.engine().cloned(),
+            model: lane.config().model().cloned(),
+            plan: lane.config().plan(),
+            placement: lane.placement().cloned(),
+            decode_rate: lane.last_rate(),
+            expected_rate: lane.expectation().map(|expectation| expectation.rate().get()),
+            expectation_source: lane.expectation().map(Expectation::source).cloned(),
+            in_flight: lane.in_flight(),
+            alarms: lane.alarms().collect(),
+            blind: lane.blind_causes().collect(),
+        }
     }
 }

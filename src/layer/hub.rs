@@ -1,0 +1,286 @@
+//! What a layer, its lanes and its thread share: the table of lanes, and the queue of what is to be told.
+//!
+//! Callbacks ask it, it asks the core, and findings are queued. What is said aloud is said by the teller.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, Weak};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use tracing::dispatcher::{self, WeakDispatch};
+use tracing::span::Id;
+use tracing::{Dispatch, Event, Level};
+
+use crate::alarm::Alarm;
+use crate::engines::Matcher;
+use crate::lane::{BlindCause, Finding, LaneConfig, LaneState, Policy};
+use crate::layer::entry::LaneEntry;
+use crate::layer::filter::is_within;
+use crate::layer::meters::Meters;
+use crate::layer::queue::Queue;
+use crate::layer::{Request, Watcher, enter, now, teller};
+use crate::observer::{LaneFinding, Observer};
+use crate::telemetry::instruments::{DroppedKind, Instruments, Lanes};
+
+/// Findings are rare. So many at once are a storm, and a storm's first findings say enough.
+const QUEUE_CAPACITY: usize = 4096;
+
+/// What the builder was told.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) policy: Policy,
+    pub(super) matcher: Arc<Matcher>,
+    pub(super) max_lanes: usize,
+    pub(super) targets: Arc<[String]>,
+}
+
+/// For the teller to deal with.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Tell this.
+    Finding {
+        lane: Arc<LaneEntry>,
+        /// The lane within `lane`'s stream that it is of, mostly `lane` itself.
+        name: Arc<str>,
+        finding: Finding,
+        /// The OpenTelemetry context of the request it is about: the request may be over when it is told.
+        context: Option<Context>,
+    },
+    /// The lane is no longer watched: close what is open of it.
+    Closed(Arc<LaneEntry>),
+}
+
+/// One per layer.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(super) settings: Settings,
+    pub(super) meters: Meters,
+    pub(super) queue: Arc<Queue<Item>>,
+    /// Causes of blindness that are of no single lane.
+    pub(super) blind: Mutex<BTreeMap<BlindCause, Alarm>>,
+    /// The level at which engine events were last heard, per target.
+    pub(super) heard: Vec<Mutex<Option<Level>>>,
+    lanes: Mutex<HashMap<Arc<str>, Arc<LaneEntry>>>,
+    dispatch: Mutex<Option<WeakDispatch>>,
+    dropped: [AtomicU64; DroppedKind::ALL.len()],
+    teller: Once,
+}
+
+impl Hub {
+    pub(super) fn new(settings: Settings, meters: Meters) -> Arc<Self> {
+        let heard = settings.targets.iter().map(|_| Mutex::default()).collect();
+        Arc::new(Self {
+            settings,
+            meters,
+            queue: Arc::new(Queue::new(QUEUE_CAPACITY)),
+            blind: Mutex::default(),
+            heard,
+            lanes: Mutex::default(),
+            dispatch: Mutex::default(),
+            dropped: Default::default(),
+            teller: Once::new(),
+        })
+    }
+
+    /// The hub of that subscriber's layer; `None` when it has none.
+    pub(crate) fn of(dispatch: &Dispatch) -> Option<Arc<Self>> {
+        dispatch.downcast_ref::<Watcher>().map(|watcher| watcher.hub().clone())
+    }
+
+    /// The request that a span is of, itself or one of its parents.
+    pub(super) fn request(dispatch: &Dispatch, id: &Id) -> Option<(Id, Arc<Request>)> {
+        dispatch.downcast_ref::<Watcher>()?.request(dispatch, id)
+    }
+
+    /// The hub of the current subscriber's layer.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        // Looked up only: while the closure runs, nothing that is said on this thread is heard.
+        let (hub, dispatch) = dispatcher::get_default(|dispatch| (Self::of(dispatch), dispatch.downgrade()));
+        let hub = hub?;
+        hub.know(&dispatch);
+        Some(hub)
+    }
+
+    // === the subscriber ===
+
+    /// Keeps the subscriber that the layer is in. Some wrappers of layers do not tell it when it is made.
+    pub(crate) fn know(&self, dispatch: &WeakDispatch) {
+        enter(&self.dispatch).get_or_insert_with(|| dispatch.clone());
+    }
+
+    /// The subscriber that the layer is in; `None` when it is gone, or was never made known.
+    pub(super) fn dispatch(&self) -> Option<Dispatch> {
+        let known = enter(&self.dispatch).clone();
+        match known {
+            Some(dispatch) => dispatch.upgrade(),
+            None => {
+                let current = dispatcher::get_default(Clone::clone);
+                let is_ours = Self::of(&current).is_some_and(|hub| std::ptr::eq(&raw const *hub, self));
+                is_ours.then_some(current)
+            }
+        }
+    }
+
+    /// Starts the thread that tells, once.
+    pub(super) fn start(self: &Arc<Self>) {
+        self.teller.call_once(|| teller::start(self));
+    }
+
+    // === lanes ===
+
+    /// Opens a lane. One of the same name that is open already is no longer shown, and goes on for those who hold it.
+    pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
+        self.start();
+        let name = config.name().clone();
+        let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
+        let lane = Arc::new(LaneEntry::new(name.clone(), observer));
+        enter(&self.lanes).insert(name, lane.clone());
+        lane
+    }
+
+    /// The lane of that name, opened if need be: events and spans name lanes that nobody opened. `None` beyond the
+    /// limit of lanes, as a name may come from anywhere.
+    pub(super) fn lane(self: &Arc<Self>, name: &str) -> Option<Arc<LaneEntry>> {
+        let known = {
+            let lanes = enter(&self.lanes);
+            lanes.get(name).cloned().ok_or(lanes.len())
+        };
+        match known {
+            Ok(lane) => Some(lane),
+            Err(open) if open < self.settings.max_lanes => Some(self.open(LaneConfig::new(name))),
+            Err(_) => {
+                self.count_dropped(DroppedKind::Lane);
+                None
+            }
+        }
+    }
+
+    /// A lane is no longer held by anybody.
+    pub(super) fn close(&self, lane: &Arc<LaneEntry>) {
+        self.act(lane, |observer, out| observer.close(now(), out));
+        let mut lanes = enter(&self.lanes);
+        if lanes.get(&lane.name).is_some_and(|open| Arc::ptr_eq(open, lane)) {
+            lanes.remove(&lane.name);
+        }
+        drop(lanes);
+        self.queue.push_over(Item::Closed(lane.clone()));
+    }
+
+    /// All open lanes.
+    pub(super) fn lanes(&self) -> Vec<Arc<LaneEntry>> {
+        enter(&self.lanes).values().cloned().collect()
+    }
+
+    // === lines ===
+
+    /// Takes what one event or one call holds: a line, or several.
+    pub(super) fn observe(&self, lane: &Arc<LaneEntry>, lines: &[u8]) {
+        let at = now();
+        lane.lives.store(true, Ordering::Relaxed);
+        self.act(lane, |observer, out| {
+            let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
+            for line in lines.split(|byte| *byte == b'\n') {
+                let kind = observer.line(line.strip_suffix(b"\r").unwrap_or(line), at, out);
+                lane.counts.line(kind);
+            }
+        });
+    }
+
+    /// An engine event came through: no filter hides its target.
+    pub(super) fn heard(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        let targets = self.settings.targets.iter();
+        if let Some(target) = targets.into_iter().position(|target| is_within(metadata.target(), target)) {
+            *enter(&self.heard[target]) = Some(*metadata.level());
+        }
+    }
+
+    // === findings ===
+
+    /// Asks the core, and queues what it finds. The lane stays locked until all is queued, which keeps the order.
+    pub(super) fn act<R>(
+        &self,
+        lane: &Arc<LaneEntry>,
+        ask: impl FnOnce(&mut Observer, &mut Vec<LaneFinding>) -> R,
+    ) -> R {
+        let mut findings = Vec::new();
+        let mut observer = enter(&lane.observer);
+        let answer = ask(&mut observer, &mut findings);
+        for (name, finding) in findings {
+            let on = match &finding {
+                Finding::Noted { on, .. } | Finding::Alarm { on: Some(on), .. } => Some(*on),
+                _ => None,
+            };
+            let context = on.and_then(|on| lane.context(&name, on));
+            if !self.queue.push(Item::Finding { lane: lane.clone(), name, finding, context }) {
+                self.count_dropped(DroppedKind::Finding);
+            }
+        }
+        answer
+    }
+
+    /// Waits until all that was found before is told; `false` when that takes longer than `timeout`.
+    pub(crate) fn flush(self: &Arc<Self>, timeout: Duration) -> bool {
+        self.start();
+        self.queue.wait(now() + timeout, now)
+    }
+
+    // === metrics ===
+
+    /// The instruments, made now if need be. Never called inside a callback.
+    pub(super) fn instruments(self: &Arc<Self>) -> Arc<Instruments> {
+        self.meters.get_or_make(self.as_lanes(), |made| self.count_in_flight(made))
+    }
+
+    /// Moves to a meter provider that was set late.
+    pub(super) fn follow_provider(self: &Arc<Self>) {
+        self.meters.follow(self.as_lanes(), |made| self.count_in_flight(made));
+    }
+
+    /// What was dropped since this was last asked.
+    pub(super) fn take_dropped(&self) -> impl Iterator<Item = (DroppedKind, u64)> {
+        DroppedKind::ALL.into_iter().map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
+    }
+
+    pub(super) fn count_dropped(&self, kind: DroppedKind) {
+        self.dropped[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_in_flight(&self, instruments: &Arc<Instruments>) {
+        for lane in self.lanes() {
+            for request in lane.requests() {
+                request.count_on(instruments);
+            }
+        }
+    }
+
+    fn as_lanes(self: &Arc<Self>) -> Weak<dyn Lanes> {
+        let hub: Weak<Self> = Arc::downgrade(self);
+        hub
+    }
+}
+
+impl Lanes for Hub {
+    fn each(&self, visit: &mut dyn FnMut(&LaneState, bool)) {
+        for lane in self.lanes() {
+            let lives = lane.lives.load(Ordering::Relaxed);
+            enter(&lane.observer).lanes().for_each(|state| visit(state, lives));
+        }
+    }
+
+    fn is_blind(&self) -> bool {
+        enter(&self.blind).values().any(Alarm::is_active)
+    }
+
+    fn collected(&self) {
+        self.meters.collected();
+    }
+}
+
+impl Drop for Hub {
+    /// The teller ends with the hub.
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}

@@ -1,0 +1,180 @@
+//! One request in flight: a `tracing` span that names its lane.
+//!
+//! It is kept in the span's extensions. Whatever touches OpenTelemetry takes the `Arc` out first, so that no span
+//! extension is locked meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use opentelemetry::trace::{Status, TraceContextExt};
+use opentelemetry::{Context, KeyValue};
+
+use crate::lane::{Facts, Recorded, RequestId};
+use crate::layer::entry::LaneEntry;
+use crate::layer::hub::Hub;
+use crate::layer::{enter, now};
+use crate::telemetry::instruments::{GenAi, Instruments, labels};
+use crate::telemetry::{names, span_events};
+use crate::throughput::{RateVerdict, Timings};
+
+/// A request on a lane.
+#[derive(Debug)]
+pub(crate) struct Request {
+    lane: Arc<LaneEntry>,
+    id: RequestId,
+    operation: Option<String>,
+    started: Instant,
+    /// The lane's attributes when it started: what is added under them is taken away under them.
+    labels: Vec<KeyValue>,
+    /// The instruments on which it counts as in flight.
+    counted: Mutex<Option<Arc<Instruments>>>,
+    context: OnceLock<Context>,
+    is_linked: AtomicBool,
+    is_finished: AtomicBool,
+}
+
+impl Request {
+    /// A request starts. Called inside callbacks.
+    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<String>) -> Arc<Self> {
+        let started = now();
+        let (id, labels) = hub.act(lane, |observer, out| {
+            observer.with_lane(out, |state, _| (state.request_started(started), labels(state)))
+        });
+        let request = Arc::new(Self {
+            lane: lane.clone(),
+            id,
+            operation,
+            started,
+            labels,
+            counted: Mutex::default(),
+            context: OnceLock::new(),
+            is_linked: AtomicBool::new(false),
+            is_finished: AtomicBool::new(false),
+        });
+        enter(&lane.requests).insert(id, Arc::downgrade(&request));
+        if let Some(instruments) = hub.meters.get() {
+            request.count_on(&instruments);
+        }
+        request
+    }
+
+    /// The request is over: its span closed. Called inside callbacks.
+    pub(super) fn end(&self, hub: &Hub) {
+        hub.act(&self.lane, |observer, out| {
+            observer.with_lane(out, |state, findings| state.request_ended(self.id, now(), findings));
+        });
+        enter(&self.lane.requests).remove(&self.id);
+        if let Some(instruments) = enter(&self.counted).take() {
+            instruments.in_flight(&self.labels, -1);
+        }
+    }
+
+    /// Counts it as in flight on these instruments, once.
+    pub(super) fn count_on(&self, instruments: &Arc<Instruments>) {
+        let mut counted = enter(&self.counted);
+        if !counted.as_ref().is_some_and(|on| Arc::ptr_eq(on, instruments)) {
+            instruments.in_flight(&self.labels, 1);
+            *counted = Some(instruments.clone());
+        }
+    }
+
+    /// Its lane's name.
+    pub(super) fn lane(&self) -> &Arc<LaneEntry> {
+        &self.lane
+    }
+
+    /// Its OpenTelemetry context, once known.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.context.get()
+    }
+
+    /// Its OpenTelemetry context is this.
+    pub(crate) fn set_context(&self, context: Context) {
+        self.context.get_or_init(|| context);
+    }
+
+    /// It was linked to its lane's load when its span was made.
+    pub(super) fn set_linked(&self) {
+        self.is_linked.store(true, Ordering::Relaxed);
+    }
+
+    /// A piece of the answer came.
+    pub(crate) fn progress(&self, hub: &Hub) {
+        hub.act(&self.lane, |observer, out| {
+            observer.with_lane(out, |state, _| state.request_progress(self.id, now()));
+        });
+    }
+
+    /// The answer is there: judges its rate, and tells it on the span, in metrics, by alarms.
+    pub(crate) fn record(&self, hub: &Arc<Hub>, timings: Option<&Timings>) -> RateVerdict {
+        let at = now();
+        let (recorded, labels, gen_ai) = hub.act(&self.lane, |observer, out| {
+            observer.with_lane(out, |state, findings| {
+                let recorded = state.record(Some(self.id), timings, at, findings);
+                (recorded, labels(state), GenAi::new(state, self.operation.as_deref()))
+            })
+        });
+        let told = recorded.timings.as_ref().or(timings);
+        let instruments = hub.instruments();
+        instruments.judged(&labels, told, recorded.judgement);
+        if let Some(told) = told {
+            instruments.answered(&gen_ai, told);
+        }
+        if !self.is_finished.swap(true, Ordering::Relaxed) {
+            let duration = told.and_then(|it| it.duration).unwrap_or_else(|| at.saturating_duration_since(self.started));
+            instruments.finished(&gen_ai, duration, None);
+        }
+        if let Some(context) = self.context() {
+            self.describe(context, &recorded, told);
+        }
+        recorded.judgement.verdict
+    }
+
+    /// It failed.
+    pub(crate) fn fail(&self, hub: &Arc<Hub>, error_type: &str) {
+        if let Some(context) = self.context() {
+            let span = context.span();
+            span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+            span.set_status(Status::error(error_type.to_owned()));
+        }
+        if self.is_finished.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let gen_ai = hub.act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation.as_deref()));
+        let duration = now().saturating_duration_since(self.started);
+        hub.instruments().finished(&gen_ai, duration, Some(error_type));
+    }
+
+    fn describe(&self, context: &Context, recorded: &Recorded, timings: Option<&Timings>) {
+        let span = context.span();
+        let facts = &recorded.facts;
+        // What a trace search asks for. The rest of the lane's facts is on its load span.
+        let own = Facts {
+            engine: facts.engine.clone(),
+            model: facts.model.clone(),
+            verdict: facts.verdict,
+            decode_rate: facts.decode_rate,
+            expected_rate: facts.expected_rate,
+            ratio: facts.ratio,
+            tokens: facts.tokens,
+            in_flight: facts.in_flight,
+            timing_source: facts.timing_source,
+            ..Facts::default()
+        };
+        span.set_attributes(span_events::attributes(&self.lane.name, &own));
+        let provider = facts.engine.as_deref().map(span_events::provider);
+        span.set_attributes(provider.map(|provider| KeyValue::new(names::PROVIDER, provider)));
+        if let Some(timings) = timings {
+            span.set_attributes(span_events::response_attributes(timings));
+        }
+        if let Some(load) = self.lane.load_link()
+            && !self.is_linked.swap(true, Ordering::Relaxed)
+        {
+            span.add_link(load, Vec::new());
+        }
+        for (event, facts) in &recorded.events {
+            span_events::add(context, *event, &self.lane.name, facts);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The one thread that tells: opens and closes load spans, says alarms, and lets time pass for every lane.
+//!
+//! A `tracing` event said inside a layer's callback is lost, or slips into other layers' sinks. So callbacks queue, and
+//! this thread says it. It starts with the first lane and ends with the hub.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use opentelemetry::Context;
+use tracing::{Dispatch, dispatcher};
+
+use crate::lane::{AlarmKind, Facts, Finding, LoadId, SpanEvent, Subject};
+use crate::layer::blind;
+use crate::layer::entry::LaneEntry;
+use crate::layer::hub::{Hub, Item};
+use crate::layer::load_span::LoadSpan;
+use crate::layer::queue::{Next, Queue};
+use crate::layer::{enter, now};
+use crate::telemetry::alarms::{Told, say};
+use crate::telemetry::instruments::{DroppedKind, labels};
+use crate::telemetry::span_events;
+
+const THREAD: &str = "serving-sentinel";
+/// How often time passes for lanes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Starts the thread of a hub. Where the system gives no thread, nothing is told, and that is counted.
+pub(super) fn start(hub: &Arc<Hub>) {
+    let (queue, weak) = (hub.queue.clone(), Arc::downgrade(hub));
+    if thread::Builder::new().name(THREAD.to_owned()).spawn(move || run(&queue, &weak)).is_err() {
+        hub.queue.close();
+    }
+}
+
+fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
+    let mut ticked = now();
+    let mut watch = blind::Watch::default();
+    loop {
+        let due = TICK.saturating_sub(now().saturating_duration_since(ticked));
+        let Next::Round(items, round) = queue.next(due) else { return };
+        let Some(hub) = hub.upgrade() else { return };
+        for item in items {
+            // Other layers run on this thread. One that panics must not end all that is ever told.
+            if catch_unwind(AssertUnwindSafe(|| tell(&hub, item))).is_err() {
+                hub.count_dropped(DroppedKind::Finding);
+            }
+        }
+        let at = now();
+        let passed = at.saturating_duration_since(ticked);
+        if passed >= TICK {
+            ticked = at;
+            tick(&hub, at, passed);
+            // As above.
+            let _ = catch_unwind(AssertUnwindSafe(|| watch.look(&hub, at)));
+        }
+        tell_counts(&hub);
+        queue.ended(round);
+    }
+}
+
+// === time ===
+
+fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
+    let instruments = hub.meters.get();
+    for lane in hub.lanes() {
+        hub.act(&lane, |observer, out| {
+            observer.tick(at, out);
+            let Some(instruments) = &instruments else { return };
+            for state in observer.lanes() {
+                for cause in state.blind_causes() {
+                    instruments.unseen(&labels(state), cause, passed);
+                }
+            }
+        });
+    }
+    if let Some(instruments) = instruments {
+        for (cause, alarm) in &*enter(&hub.blind) {
+            if alarm.is_active() {
+                instruments.unseen(&[], *cause, passed);
+            }
+        }
+    }
+}
+
+/// What callbacks only counted.
+fn tell_counts(hub: &Arc<Hub>) {
+    let Some(instruments) = hub.meters.get() else { return };
+    for lane in hub.lanes() {
+        tell_lane_counts(hub, &lane);
+    }
+    for (kind, items) in hub.take_dropped().filter(|(_, items)| *items > 0) {
+        instruments.dropped(kind, items);
+    }
+}
+
+fn tell_lane_counts(hub: &Arc<Hub>, lane: &LaneEntry) {
+    let Some(instruments) = hub.meters.get() else { return };
+    let (lines, truncated) = lane.counts.take();
+    if truncated == 0 && lines.iter().all(|(_, lines)| *lines == 0) {
+        return;
+    }
+    let labels = labels(enter(&lane.observer).lane());
+    for (kind, lines) in lines.into_iter().filter(|(_, lines)| *lines > 0) {
+        instruments.lines(&labels, kind, lines);
+    }
+    if truncated > 0 {
+        instruments.truncated(&labels, truncated);
+    }
+}
+
+// === findings ===
+
+fn tell(hub: &Arc<Hub>, item: Item) {
+    let dispatch = hub.dispatch();
+    match item {
+        Item::Finding { lane, name, finding, context } => {
+            // The first finding is the time to make instruments: a program is set up by then.
+            hub.instruments();
+            let telling = Telling { hub, dispatch: dispatch.as_ref(), lane: &lane, name };
+            telling.tell(finding, context);
+        }
+        Item::Closed(lane) => {
+            tell_lane_counts(hub, &lane);
+            if let Some(dispatch) = dispatch {
+                let open = std::mem::take(&mut *enter(&lane.loads));
+                open.into_values().for_each(|mut span| span.close(&dispatch));
+            }
+        }
+    }
+}
+
+/// What it takes to tell one finding.
+struct Telling<'a> {
+    hub: &'a Arc<Hub>,
+    /// The subscriber to tell it to; `None` when that is gone, and metrics alone are left.
+    dispatch: Option<&'a Dispatch>,
+    lane: &'a LaneEntry,
+    name: Arc<str>,
+}
+
+impl Telling<'_> {
+    fn tell(&self, finding: Finding, context: Option<Context>) {
+        match finding {
+            Finding::LoadStarted { load, .. } => self.start_load(load),
+            Finding::Judged { load, again, event, facts } => self.judge_load(load, again, event, &facts),
+            Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
+            Finding::Noted { on: Subject::Load(load), event, facts } => self.note_load(load, event, &facts),
+            Finding::Noted { on: Subject::Request(_), event, facts } => {
+                if let Some(context) = context {
+                    span_events::add(&context, event, &self.name, &facts);
+                }
+            }
+            Finding::LoggedRate { timings, judgement } => {
+                let labels = self.labels();
+                self.hub.instruments().judged(&labels, Some(&timings), judgement);
+            }
+            Finding::Alarm { kind, transition, on, facts } => {
+                let Some(dispatch) = self.dispatch else { return };
+                let context = context.or_else(|| self.lane.context(&self.name, on?));
+                let told = Told { kind, transition, lane: Some(&self.name), facts: &facts };
+                // The context gives the alarm's log record its trace id.
+                let _attached = context.map(Context::attach);
+                dispatcher::with_default(dispatch, || say(told));
+            }
+        }
+    }
+
+    fn start_load(&self, load: LoadId) {
+        let Some(dispatch) = self.dispatch else { return };
+        let unjudged = self.newest();
+        self.keep(LoadSpan::open(dispatch, &self.name, load, None));
+        if let Some(mut unjudged) = unjudged {
+            unjudged.close(dispatch);
+        }
+    }
+
+    fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
+        if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
+            let labels = self.labels();
+            self.hub.instruments().placement_violated(&labels, verdict, facts.causes.first().copied());
+        }
+        self.end_load(load, again, |span| {
+            span.describe(&self.name, facts);
+            if let Some(event) = event {
+                span.note(event, &self.name, facts);
+            }
+        });
+    }
+
+    fn fail_load(&self, load: LoadId, facts: &Facts) {
+        self.end_load(load, false, |span| {
+            span.describe(&self.name, facts);
+            span.note(SpanEvent::Fault(AlarmKind::LoadFailed), &self.name, facts);
+            span.fail(facts.cause_detail.as_deref());
+        });
+    }
+
+    /// What shows on a load that is judged already goes on a span of its own, as the load's was exported.
+    fn note_load(&self, load: LoadId, event: SpanEvent, facts: &Facts) {
+        match self.newest() {
+            Some(span) if span.load == load && span.is_open() => span.note(event, &self.name, facts),
+            _ => self.end_load(load, true, |span| {
+                span.describe(&self.name, facts);
+                span.note(event, &self.name, facts);
+            }),
+        }
+    }
+
+    /// Closes the span of `load` after `describe`. A load that has none open gets a new one, linked to the first.
+    fn end_load(&self, load: LoadId, again: bool, describe: impl FnOnce(&LoadSpan)) {
+        let Some(dispatch) = self.dispatch else { return };
+        let mut span = match self.newest().filter(|span| span.load == load) {
+            Some(span) if span.is_open() && !again => span,
+            known => LoadSpan::open(dispatch, &self.name, load, known.and_then(|span| span.span_context())),
+        };
+        describe(&span);
+        span.close(dispatch);
+        self.keep(span);
+    }
+
+    /// The lane's newest load span. This thread alone opens and closes them, so none is locked while other layers run.
+    fn newest(&self) -> Option<LoadSpan> {
+        enter(&self.lane.loads).get(&self.name).cloned()
+    }
+
+    fn keep(&self, span: LoadSpan) {
+        enter(&self.lane.loads).insert(self.name.clone(), span);
+    }
+
+    /// The metric attributes of the lane that is told of.
+    fn labels(&self) -> Vec<opentelemetry::KeyValue> {
+        let observer = enter(&self.lane.observer);
+        let state = observer.lanes().find(|state| *state.config().name() == self.name);
+        labels(state.unwrap_or(observer.lane()))
+    }
+}
