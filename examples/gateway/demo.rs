@@ -7,6 +7,7 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use serving_sentinel::lane::{AlarmKind, LaneConfig};
 use serving_sentinel::layer::{Lane, LaneSnapshot};
+use serving_sentinel::output::OutputReader;
 use serving_sentinel::placement::{Placement, PlacementVerdict, Plan};
 use tokio::process::Command;
 
@@ -97,7 +98,8 @@ fn start(scene: &Scene) -> anyhow::Result<Engine> {
         .args(["__replay", scene.run, "--end-with-stdin", "--port", &port.to_string()])
         .args(["--requests", &requests.join(",")])
         .stdin(Stdio::piped());
-    Engine::start(Lane::open(lane), format!("http://127.0.0.1:{port}"), command)
+    let lane = Lane::open(lane);
+    Engine::start(OutputReader::new(&lane), lane, format!("http://127.0.0.1:{port}"), command)
 }
 
 impl Scene {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serving_sentinel::layer::Lane;
+use serving_sentinel::output::OutputReader;
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -33,8 +34,13 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine and hands its output to its lane.
-    pub(crate) fn start(lane: Lane, address: String, mut command: Command) -> anyhow::Result<Self> {
+    /// Starts the engine; `reader` hands its output to its lane.
+    pub(crate) fn start(
+        reader: OutputReader,
+        lane: Lane,
+        address: String,
+        mut command: Command,
+    ) -> anyhow::Result<Self> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // Ctrl-C in a terminal goes to a whole group: the engine hears of it from us, once.
         #[cfg(unix)]
@@ -45,7 +51,7 @@ impl Engine {
                 "cannot start `{program}`; check that it is installed, in PATH, and may be executed"
             )
         })?;
-        let watching = tokio::spawn(lane.watch(child.stdout.take(), child.stderr.take()));
+        let watching = tokio::spawn(reader.run(child.stdout.take(), child.stderr.take()));
         let (report, ended) = watch::channel(None);
         let (stop, told_to_stop) = oneshot::channel();
         let supervisor = tokio::spawn({

@@ -16,6 +16,7 @@ mod serve;
 mod signals;
 mod table;
 mod telemetry;
+mod trace;
 
 use std::process::ExitCode;
 

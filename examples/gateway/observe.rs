@@ -3,14 +3,10 @@
 use std::time::Instant;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use opentelemetry::propagation::{Injector, TextMapPropagator as _};
-use opentelemetry::trace::TraceContextExt as _;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
 use serving_sentinel::span_ext::SpanExt as _;
 use serving_sentinel::throughput::Timings;
 use serving_sentinel::timings::StreamTimings;
 use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 /// Timings stand at the end of an answer that is not a stream; one that is larger than this is not read for them.
 const LARGEST_ANSWER_BYTES: usize = 4 << 20;
@@ -101,24 +97,6 @@ impl Drop for Observed {
     /// Neither finished nor failed: the client is gone.
     fn drop(&mut self) {
         self.fail("cancelled");
-    }
-}
-
-/// Makes the engine's part of the trace a child of this request. Without a trace of our own the caller's stays.
-pub(crate) fn inject_trace(span: &Span, headers: &mut HeaderMap) {
-    let context = span.context();
-    if context.span().span_context().is_valid() {
-        TraceContextPropagator::new().inject_context(&context, &mut Headers(headers));
-    }
-}
-
-struct Headers<'a>(&'a mut HeaderMap);
-
-impl Injector for Headers<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        if let (Ok(name), Ok(value)) = (key.parse::<header::HeaderName>(), value.parse()) {
-            self.0.insert(name, value);
-        }
     }
 }
 

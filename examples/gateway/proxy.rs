@@ -17,7 +17,8 @@ use serving_sentinel::layer::Lane;
 use serving_sentinel::span_ext::SpanExt as _;
 use tracing::Span;
 
-use crate::observe::{Observed, inject_trace};
+use crate::observe::Observed;
+use crate::trace::{TraceHeaders, inject};
 
 /// A request that has to be read whole to know its lane is refused when it is larger; pictures come in bodies too.
 const LARGEST_BODY_BYTES: usize = 64 << 20;
@@ -60,7 +61,7 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
     };
     let span = operation(&parts).map_or_else(Span::none, |operation| {
         let span = route.lane.request_span(operation);
-        span.continue_trace(&parts.headers);
+        span.continue_trace(&TraceHeaders(&parts.headers));
         span
     });
     let mut observed = Observed::begin(span);
@@ -170,7 +171,7 @@ async fn send(
 ) -> reqwest::Result<reqwest::Response> {
     remove_hop_by_hop(&mut parts.headers);
     parts.headers.remove(header::HOST);
-    inject_trace(span, &mut parts.headers);
+    inject(span, &mut parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = client
         .request(parts.method, format!("{}{path}", route.address))

@@ -6,7 +6,7 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::{Context as _, ensure};
 use serving_sentinel::engines::verbosity::VerbosityDecision;
 use serving_sentinel::layer::Lane;
-use serving_sentinel::output::launch;
+use serving_sentinel::output::{LogFile, OutputReader, launch};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
@@ -40,7 +40,11 @@ pub(crate) async fn run(
     }
     let model = lane.model().cloned();
     let lane = Lane::open(lane);
-    let engine = Engine::start(lane.clone(), address.clone(), command)?;
+    let mut reader = OutputReader::new(&lane);
+    if let Some(file) = &cli.engine_log {
+        reader = reader.with_log_file(LogFile::new(file));
+    }
+    let engine = Engine::start(reader, lane.clone(), address.clone(), command)?;
     screen.say(&format!(
         "Serving on http://{}; waiting for the engine at {address}.",
         listener.local_addr()?
@@ -114,7 +118,7 @@ fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
 /// Tells how the engine ended by itself. It was there to serve, so that no end of it is a success.
 fn engine_ended(screen: &Screen, status: Option<ExitStatus>) -> ExitCode {
     let Some(status) = status else { return ExitCode::FAILURE };
-    screen.say(&format!("The engine ended: {status}. Its own words are in the file of --engine-log, or with RUST_LOG=info."));
+    screen.say(&format!("The engine ended: {status}. Its own words are in the file of --engine-log, or with RUST_LOG=serving_sentinel::engine=info."));
     match code(status) {
         0 => ExitCode::FAILURE,
         code => ExitCode::from(code),

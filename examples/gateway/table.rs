@@ -2,6 +2,7 @@
 
 use serving_sentinel::layer::LaneSnapshot;
 use serving_sentinel::placement::Placement;
+use serving_sentinel::telemetry::names;
 
 const HEADINGS: [&str; COLUMNS] =
     ["LANE", "MODEL", "PLAN", "PLACEMENT", "DECODE tokens/s", "IN FLIGHT"];
@@ -24,7 +25,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn of(lane: &LaneSnapshot) -> Self {
-        let alarms = lane.alarms.iter().map(|alarm| alarm.as_str().to_owned());
+        let alarms = lane.alarms.iter().map(|alarm| names::alarm(*alarm).to_owned());
         let blind = lane.blind.iter().map(|cause| format!("blind: {}", cause.as_str()));
         Self {
             cells: [

@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 use crate::screen::Screen;
 
 /// Warnings of everyone, and all that the sentinel says; an engine's lines are its own business.
-const DEFAULT_FILTER: &str = "warn,serving_sentinel=info";
+const DEFAULT_FILTER: &str = "warn,serving_sentinel=info,serving_sentinel::engine=off";
 
 /// Installs the subscriber. What it gives back sends what is left when it is dropped.
 pub(crate) fn install(screen: &Screen) -> anyhow::Result<Option<Otlp>> {
