@@ -163,7 +163,7 @@ fn placement_words(placement: &Placement) -> Vec<String> {
         placement.basis.as_str()
     )];
     if let Some(claim) = &placement.contradicted {
-        lines.push(format!("          although the engine says so itself ({claim}): the sentinel looked where the weights are"));
+        lines.push(format!("          its own log claims otherwise ({claim}), and says in other lines where the weights really are"));
     }
     let causes: Vec<&str> = placement.causes.iter().map(|cause| cause.as_str()).collect();
     if !causes.is_empty() {

@@ -45,7 +45,7 @@ struct Kind {
 #[derive(Debug, Default)]
 struct Shown {
     table: Vec<(Look, String)>,
-    said: Vec<Row>,
+    said: Vec<String>,
 }
 
 impl Screen {
@@ -82,26 +82,27 @@ impl Screen {
     fn show(&self, lanes: &[Lane]) {
         let rows = rows(lanes);
         let mut shown = self.lock();
-        if self.kind.live {
-            let table = table::lines(&rows, width());
-            if table != shown.table {
-                self.replace(&mut shown, table);
+        if !self.kind.live {
+            for row in rows.iter().filter(|row| !shown.said.contains(&row.line())) {
+                print(&format!("{}\n", row.line()));
             }
+            shown.said = rows.iter().map(Row::line).collect();
             return;
         }
-        for row in &rows {
-            if !shown.said.iter().any(|said| said.line() == row.line()) {
-                drop(writeln!(io::stdout(), "{}", row.line()));
-            }
+        let table = table::lines(&rows, width());
+        if table != shown.table {
+            self.replace(&mut shown, table);
         }
-        shown.said = rows;
     }
 
     /// Shows the lanes for the last time: what is said from here on stands below.
     pub(crate) fn finish(&self, lanes: &[Lane]) {
-        let width = if self.kind.live { width() } else { FILE_WIDTH };
+        self.show(lanes);
         let mut shown = self.lock();
-        self.replace(&mut shown, table::lines(&rows(lanes), width));
+        if !self.kind.live {
+            print("\n");
+            self.draw(&table::lines(&rows(lanes), FILE_WIDTH));
+        }
         shown.table.clear();
     }
 

@@ -51,7 +51,11 @@ impl Row {
 
 fn plan(lane: &LaneSnapshot) -> String {
     let plan = lane.plan.as_str();
-    lane.plan.minimum_share().map_or_else(|| plan.to_owned(), |share| format!("{plan} >={share}"))
+    match lane.plan.minimum_share() {
+        None => plan.to_owned(),
+        Some(share) if share < 1.0 => format!("{plan}, {share} of it"),
+        Some(_) => format!("{plan}, all"),
+    }
 }
 
 fn placement(placement: &Placement) -> String {
