@@ -87,14 +87,15 @@ impl Counts {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn truncated(&self) {
-        self.truncated.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn truncated(&self, lines: u64) {
+        self.truncated.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Takes what was counted since it was last taken: lines by kind, and lines cut.
     pub(super) fn take(&self) -> ([(LineKind, u64); 2], u64) {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        let lines = [(LineKind::Evidence, take(&self.evidence)), (LineKind::Other, take(&self.other))];
+        let lines =
+            [(LineKind::Evidence, take(&self.evidence)), (LineKind::Other, take(&self.other))];
         (lines, take(&self.truncated))
     }
 }

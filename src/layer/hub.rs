@@ -96,7 +96,8 @@ impl Hub {
     /// The hub of the current subscriber's layer.
     pub(crate) fn current() -> Option<Arc<Self>> {
         // Looked up only: while the closure runs, nothing that is said on this thread is heard.
-        let (hub, dispatch) = dispatcher::get_default(|dispatch| (Self::of(dispatch), dispatch.downgrade()));
+        let (hub, dispatch) =
+            dispatcher::get_default(|dispatch| (Self::of(dispatch), dispatch.downgrade()));
         let hub = hub?;
         hub.know(&dispatch);
         Some(hub)
@@ -116,7 +117,8 @@ impl Hub {
             Some(dispatch) => dispatch.upgrade(),
             None => {
                 let current = dispatcher::get_default(Clone::clone);
-                let is_ours = Self::of(&current).is_some_and(|hub| std::ptr::eq(&raw const *hub, self));
+                let is_ours =
+                    Self::of(&current).is_some_and(|hub| std::ptr::eq(&raw const *hub, self));
                 is_ours.then_some(current)
             }
         }
@@ -150,7 +152,7 @@ impl Hub {
             Ok(lane) => Some(lane),
             Err(open) if open < self.settings.max_lanes => Some(self.open(LaneConfig::new(name))),
             Err(_) => {
-                self.count_dropped(DroppedKind::Lane);
+                self.count_dropped(DroppedKind::Lane, 1);
                 None
             }
         }
@@ -191,7 +193,9 @@ impl Hub {
     pub(super) fn heard(&self, event: &Event<'_>) {
         let metadata = event.metadata();
         let targets = self.settings.targets.iter();
-        if let Some(target) = targets.into_iter().position(|target| is_within(metadata.target(), target)) {
+        if let Some(target) =
+            targets.into_iter().position(|target| is_within(metadata.target(), target))
+        {
             *enter(&self.heard[target]) = Some(*metadata.level());
         }
     }
@@ -214,7 +218,7 @@ impl Hub {
             };
             let context = on.and_then(|on| lane.context(&name, on));
             if !self.queue.push(Item::Finding { lane: lane.clone(), name, finding, context }) {
-                self.count_dropped(DroppedKind::Finding);
+                self.count_dropped(DroppedKind::Finding, 1);
             }
         }
         answer
@@ -240,11 +244,13 @@ impl Hub {
 
     /// What was dropped since this was last asked.
     pub(super) fn take_dropped(&self) -> impl Iterator<Item = (DroppedKind, u64)> {
-        DroppedKind::ALL.into_iter().map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
+        DroppedKind::ALL
+            .into_iter()
+            .map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
     }
 
-    pub(super) fn count_dropped(&self, kind: DroppedKind) {
-        self.dropped[kind as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_dropped(&self, kind: DroppedKind, items: u64) {
+        self.dropped[kind as usize].fetch_add(items, Ordering::Relaxed);
     }
 
     fn count_in_flight(&self, instruments: &Arc<Instruments>) {

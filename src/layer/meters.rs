@@ -53,7 +53,11 @@ impl Meters {
     }
 
     /// The instruments, made now if need be. `on_made` is called with new ones. Never called inside a callback.
-    pub(super) fn get_or_make(&self, lanes: Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) -> Arc<Instruments> {
+    pub(super) fn get_or_make(
+        &self,
+        lanes: Weak<dyn Lanes>,
+        on_made: impl FnOnce(&Arc<Instruments>),
+    ) -> Arc<Instruments> {
         if let Some(made) = self.made() {
             return made.instruments;
         }
@@ -93,7 +97,12 @@ impl Meters {
         self.given.clone().unwrap_or_else(global::meter_provider)
     }
 
-    fn make(&self, lanes: &Weak<dyn Lanes>, provider: Provider, on_made: impl FnOnce(&Arc<Instruments>)) -> Arc<Instruments> {
+    fn make(
+        &self,
+        lanes: &Weak<dyn Lanes>,
+        provider: Provider,
+        on_made: impl FnOnce(&Arc<Instruments>),
+    ) -> Arc<Instruments> {
         let scope = InstrumentationScope::builder(names::SCOPE)
             .with_version(env!("CARGO_PKG_VERSION"))
             .with_schema_url(names::SCHEMA_URL)

@@ -33,6 +33,7 @@ use crate::layer::filter::SentinelFilter;
 use crate::layer::visitors::{LineVisitor, RequestVisitor};
 use crate::telemetry::names;
 
+pub use crate::telemetry::instruments::DroppedKind;
 pub use builder::SentinelLayerBuilder;
 pub use handle::{Lane, LaneSnapshot, flush};
 pub(crate) use hub::Hub;
@@ -201,8 +202,12 @@ impl Watcher {
 
     /// Keeps the span's OpenTelemetry context, for the trace id of what may be told of it. Asking for it starts the
     /// OpenTelemetry span, after which it takes no other parent: so not before the span is in use.
-    fn keep_context<S>(&self, id: &Id, ctx: &Context<'_, S>, is_time: impl FnOnce(&Metadata<'_>) -> bool)
-    where
+    fn keep_context<S>(
+        &self,
+        id: &Id,
+        ctx: &Context<'_, S>,
+        is_time: impl FnOnce(&Metadata<'_>) -> bool,
+    ) where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let Some(span) = ctx.span(id) else { return };
@@ -259,7 +264,9 @@ where
         let (Some(line), lane) = seen.into_parts() else { return };
         let of_scope = || {
             let mut scope = ctx.event_scope(event)?;
-            scope.find_map(|span| span.extensions().get::<Arc<Request>>().map(|request| request.lane().clone()))
+            scope.find_map(|span| {
+                span.extensions().get::<Arc<Request>>().map(|request| request.lane().clone())
+            })
         };
         let lane = match lane {
             Some(lane) => self.hub.lane(&lane),
@@ -290,7 +297,10 @@ where
 }
 
 /// The time. This crate's edges read it here, and hand it to the core.
-#[expect(clippy::disallowed_methods, reason = "the layer is an edge: the core is handed its clock from here")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the layer is an edge: the core is handed its clock from here"
+)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
