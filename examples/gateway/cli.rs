@@ -50,7 +50,7 @@ Examples:
       all of it must be on the GPU, and decode at 220 tokens/s
 
 Environment:
-  OTEL_EXPORTER_OTLP_ENDPOINT  send traces, metrics and logs there, e.g. http://127.0.0.1:4317
+  OTEL_EXPORTER_OTLP_ENDPOINT  send traces, metrics and logs there, e.g. http://127.0.0.1:4318
   RUST_LOG                     which logs go to stderr [default: warnings, and the sentinel's alarms]
   NO_COLOR                     no colours
 

@@ -3,6 +3,9 @@
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, ensure};
+use axum::body::{Body, to_bytes};
+use axum::http::uri::PathAndQuery;
+use axum::http::{Request, header};
 use futures_util::future::try_join_all;
 use serde_json::json;
 use serving_sentinel::lane::{AlarmKind, LaneConfig};
@@ -12,6 +15,7 @@ use serving_sentinel::placement::{Placement, PlacementVerdict, Plan};
 use tokio::process::Command;
 
 use crate::cli::Cli;
+use crate::client::{self, Client, Origin};
 use crate::engine::{Engine, free_port};
 use crate::proxy::{self, Gateway, Route};
 use crate::screen::Screen;
@@ -46,19 +50,19 @@ Each was meant to run on the GPU. What is true?
 const NEXT: &str = "\
 Next:
   Serve your own engine:    cargo run --example gateway -- llama-server -m model.gguf
-  Send it to a collector:   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 cargo run --example gateway
+  Send it to a collector:   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 cargo run --example gateway
   Put it into your program: add `.with(SentinelLayer::default())` to its subscriber, open a `Lane` for each engine,
                             and give it the engine's output with `lane.watch(stdout, stderr)`";
 
 pub(crate) async fn run(cli: &Cli, screen: &Screen) -> anyhow::Result<ExitCode> {
     let listener = serve::listen(cli).await?;
-    let own = format!("http://{}", listener.local_addr()?);
-    let client = proxy::client()?;
+    let own: Origin = listener.local_addr()?.to_string().parse()?;
+    let client = client::new();
     let engines = SCENES.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let route = |engine: &Engine| Route {
         lane: engine.lane.clone(),
         model: Some(MODEL.into()),
-        address: engine.address.clone(),
+        origin: engine.origin.clone(),
     };
     let app =
         proxy::app(Gateway { routes: engines.iter().map(route).collect(), client: client.clone() });
@@ -99,7 +103,7 @@ fn start(scene: &Scene) -> anyhow::Result<Engine> {
         .args(["--requests", &requests.join(",")])
         .stdin(Stdio::piped());
     let lane = Lane::open(lane);
-    Engine::start(OutputReader::new(&lane), lane, format!("http://127.0.0.1:{port}"), command)
+    Engine::start(OutputReader::new(&lane), lane, format!("127.0.0.1:{port}").parse()?, command)
 }
 
 impl Scene {
@@ -107,8 +111,8 @@ impl Scene {
     async fn play(
         &self,
         engine: &Engine,
-        client: &reqwest::Client,
-        own: &str,
+        client: &Client,
+        own: &Origin,
     ) -> anyhow::Result<Vec<LaneSnapshot>> {
         ensure!(
             engine.ready(client).await,
@@ -122,14 +126,20 @@ impl Scene {
                 "messages": [{"role": "user", "content": "Is this thing on?"}],
                 "stream": true,
             });
-            let answer =
-                client.post(format!("{own}/v1/chat/completions")).json(&question).send().await?;
+            let request = Request::post(own.uri(PathAndQuery::from_static("/v1/chat/completions")))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(question.to_string()))?;
+            let answer = client.request(request).await?;
             let status = answer.status();
-            let text = answer
-                .text()
+            let text = to_bytes(Body::new(answer.into_body()), usize::MAX)
                 .await
                 .with_context(|| format!("lane {}: the answer broke off", self.lane))?;
-            ensure!(status.is_success(), "lane {} answered {status}: {text}", self.lane);
+            ensure!(
+                status.is_success(),
+                "lane {} answered {status}: {}",
+                self.lane,
+                String::from_utf8_lossy(&text)
+            );
             history.extend(engine.lane.snapshot());
         }
         Ok(history)

@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::client::{Client, Origin};
 use anyhow::Context as _;
+use axum::http::uri::PathAndQuery;
 use serving_sentinel::layer::Lane;
 use serving_sentinel::output::OutputReader;
 use tokio::process::{Child, Command};
@@ -26,8 +28,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) lane: Lane,
-    /// Where it answers: `http://127.0.0.1:8080`.
-    pub(crate) address: String,
+    /// Where it answers.
+    pub(crate) origin: Origin,
     ended: watch::Receiver<Option<ExitStatus>>,
     stop: oneshot::Sender<()>,
     supervisor: JoinHandle<()>,
@@ -38,7 +40,7 @@ impl Engine {
     pub(crate) fn start(
         reader: OutputReader,
         lane: Lane,
-        address: String,
+        origin: Origin,
         mut command: Command,
     ) -> anyhow::Result<Self> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -68,16 +70,16 @@ impl Engine {
                 report.send_replace(status);
             }
         });
-        Ok(Self { lane, address, ended, stop, supervisor })
+        Ok(Self { lane, origin, ended, stop, supervisor })
     }
 
     /// Waits until the engine's health endpoint says that it can answer, and tells the lane. Gives `false` when the
     /// engine ended instead.
-    pub(crate) async fn ready(&self, client: &reqwest::Client) -> bool {
-        let health = format!("{}/health", self.address);
+    pub(crate) async fn ready(&self, client: &Client) -> bool {
+        let health = self.origin.uri(PathAndQuery::from_static("/health"));
         let healthy = async {
             loop {
-                let answer = client.get(&health).send().await;
+                let answer = client.get(health.clone()).await;
                 if answer.is_ok_and(|answer| answer.status().is_success()) {
                     return;
                 }

@@ -17,6 +17,8 @@ pub(crate) struct Observed {
     /// Disabled for what is not inference: then nothing is recorded.
     span: Span,
     answer: Answer,
+    /// Bytes that are still to come; `None` when the answer does not say.
+    remaining: Option<usize>,
 }
 
 /// What is kept of an answer until its timings are read: never logged, and never more than it takes.
@@ -34,7 +36,7 @@ enum Answer {
 
 impl Observed {
     pub(crate) fn begin(span: Span) -> Self {
-        Self { span, answer: Answer::Awaited(StreamTimings::begin(now())) }
+        Self { span, answer: Answer::Awaited(StreamTimings::begin(now())), remaining: None }
     }
 
     pub(crate) fn span(&self) -> &Span {
@@ -46,10 +48,9 @@ impl Observed {
         if !status.is_success() {
             return self.fail(status.as_str());
         }
-        let kind = headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|kind| kind.to_str().ok())
-            .unwrap_or_default();
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+        self.remaining = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
         let streamed =
             kind.starts_with("text/event-stream") || kind.starts_with("application/x-ndjson");
         self.answer = match std::mem::replace(&mut self.answer, Answer::Over) {
@@ -71,6 +72,11 @@ impl Observed {
             }
             Answer::Whole(_) => self.answer = Answer::Unread,
             Answer::Awaited(_) | Answer::Unread | Answer::Over => {}
+        }
+        // The server asks for no more than it announced, so that the end of such an answer is never seen.
+        self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(piece.len()));
+        if self.remaining == Some(0) {
+            self.finish();
         }
     }
 

@@ -5,9 +5,10 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Version, header, request};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header, request};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use futures_util::StreamExt as _;
@@ -17,6 +18,7 @@ use serving_sentinel::layer::Lane;
 use serving_sentinel::span_ext::SpanExt as _;
 use tracing::Span;
 
+use crate::client::{Client, Origin};
 use crate::observe::Observed;
 use crate::trace::{TraceHeaders, inject};
 
@@ -27,7 +29,7 @@ const LARGEST_BODY_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) routes: Vec<Route>,
-    pub(crate) client: reqwest::Client,
+    pub(crate) client: Client,
 }
 
 /// A lane and where its engine answers.
@@ -35,18 +37,7 @@ pub(crate) struct Gateway {
 pub(crate) struct Route {
     pub(crate) lane: Lane,
     pub(crate) model: Option<Arc<str>>,
-    pub(crate) address: String,
-}
-
-/// A client that adds nothing of its own.
-pub(crate) fn client() -> anyhow::Result<reqwest::Client> {
-    Ok(reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        // A connection each: an engine closes an idle one whenever it likes, and a request whose body is a stream
-        // cannot be sent again. On one machine a new one costs nothing.
-        .pool_max_idle_per_host(0)
-        .build()?)
+    pub(crate) origin: Origin,
 }
 
 pub(crate) fn app(gateway: Gateway) -> Router {
@@ -65,7 +56,7 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
         span
     });
     let mut observed = Observed::begin(span);
-    let response = match send(&gateway.client, route, parts, body, observed.span()).await {
+    let response = match gateway.client.request(onward(route, parts, body, observed.span())).await {
         Ok(response) => response,
         Err(error) => {
             observed.fail("engine_unreachable");
@@ -73,19 +64,17 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
             let message = format!(
                 "the engine of lane {} does not answer at {}{cause}",
                 route.lane.name(),
-                route.address
+                route.origin
             );
             return refusal(StatusCode::BAD_GATEWAY, &message);
         }
     };
     observed.answered(response.status(), response.headers());
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = response.status();
-    *answer.headers_mut() = response.headers().clone();
-    remove_hop_by_hop(answer.headers_mut());
+    let (mut head, body) = response.into_parts();
+    remove_hop_by_hop(&mut head.headers);
     // Each piece is passed on when it is there; the engine's is dropped when the client's is, and so cancelled.
     let pieces = futures_util::stream::unfold(
-        (response.bytes_stream(), observed),
+        (Body::new(body).into_data_stream(), observed),
         |(mut pieces, mut observed)| async {
             match pieces.next().await {
                 Some(Ok(piece)) => {
@@ -103,8 +92,7 @@ async fn forward(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
             }
         },
     );
-    *answer.body_mut() = Body::from_stream(pieces);
-    answer
+    Response::from_parts(head, Body::from_stream(pieces))
 }
 
 /// The part of a request's body that says where it goes.
@@ -161,26 +149,18 @@ fn operation(parts: &request::Parts) -> Option<&'static str> {
     }
 }
 
-/// Sends the request on, as it is.
-async fn send(
-    client: &reqwest::Client,
-    route: &Route,
-    mut parts: request::Parts,
-    body: Body,
-    span: &Span,
-) -> reqwest::Result<reqwest::Response> {
+/// The request as the engine gets it.
+fn onward(route: &Route, mut parts: request::Parts, body: Body, span: &Span) -> Request {
     remove_hop_by_hop(&mut parts.headers);
     parts.headers.remove(header::HOST);
     inject(span, &mut parts.headers);
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = client
-        .request(parts.method, format!("{}{path}", route.address))
-        .version(Version::HTTP_11)
-        .headers(parts.headers);
-    if !body.is_end_stream() {
-        request = request.body(reqwest::Body::wrap_stream(body.into_data_stream()));
-    }
-    request.send().await
+    let path =
+        parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut request = Request::new(body);
+    *request.uri_mut() = route.origin.uri(path);
+    *request.method_mut() = parts.method;
+    *request.headers_mut() = parts.headers;
+    request
 }
 
 /// Removes the headers that are of one connection only: the standard ones, and those that `Connection` names.

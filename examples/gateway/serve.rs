@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::cli::{Cli, RealEngine, missing_model, option};
+use crate::client::{self, Origin};
 use crate::engine::{Engine, free_port};
 use crate::proxy::{self, Gateway, Route};
 use crate::screen::Screen;
@@ -26,7 +27,7 @@ pub(crate) async fn run(
         anyhow::bail!("there is no model file `{file}`; check the path after -m");
     }
     let listener = listen(cli).await?;
-    let address = address(&mut arguments)?;
+    let origin = origin(&mut arguments)?;
     let mut command = Command::new(&program);
     command.args(&arguments).stdin(std::process::Stdio::null());
     match launch::prepare(&mut command).await {
@@ -44,14 +45,14 @@ pub(crate) async fn run(
     if let Some(file) = &cli.engine_log {
         reader = reader.with_log_file(LogFile::new(file));
     }
-    let engine = Engine::start(reader, lane.clone(), address.clone(), command)?;
+    let engine = Engine::start(reader, lane.clone(), origin.clone(), command)?;
     screen.say(&format!(
-        "Serving on http://{}; waiting for the engine at {address}.",
+        "Serving on http://{}; waiting for the engine at {origin}.",
         listener.local_addr()?
     ));
 
-    let client = proxy::client()?;
-    let routes = vec![Route { lane: lane.clone(), model, address }];
+    let client = client::new();
+    let routes = vec![Route { lane: lane.clone(), model, origin }];
     let app = proxy::app(Gateway { routes, client: client.clone() });
     let lanes = [lane];
     let ready = async {
@@ -81,7 +82,7 @@ pub(crate) async fn listen(cli: &Cli) -> anyhow::Result<TcpListener> {
 }
 
 /// Where the engine will answer, by its own arguments and environment. One that names no port gets a free one.
-fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
+fn origin(arguments: &mut Vec<OsString>) -> anyhow::Result<Origin> {
     let told = |names: &[&str], variable: &str| {
         option(arguments, names).map(str::to_owned).or_else(|| std::env::var(variable).ok())
     };
@@ -107,12 +108,13 @@ fn address(arguments: &mut Vec<OsString>) -> anyhow::Result<String> {
         }
     };
     // An engine that listens everywhere is reached here.
-    Ok(match host.as_str() {
-        "0.0.0.0" => format!("http://127.0.0.1:{port}"),
-        "::" => format!("http://[::1]:{port}"),
-        host if host.contains(':') => format!("http://[{host}]:{port}"),
-        host => format!("http://{host}:{port}"),
-    })
+    let host = match host.as_str() {
+        "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        host => host,
+    };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    format!("{host}:{port}").parse()
 }
 
 /// Tells how the engine ended by itself. It was there to serve, so that no end of it is a success.
