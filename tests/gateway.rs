@@ -15,13 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use futures_util::StreamExt as _;
-use reqwest::{Client, Method};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
@@ -45,7 +47,11 @@ async fn four_recorded_engines_are_seen_through() {
     assert_eq!(output.status.code(), Some(0), "{said}\n{logged}");
 
     let lanes = summaries(&said);
-    expect(&lanes, "healthy", &["on the GPU (gpu, by buffers)", "83.8 tokens/s of 85 expected (0.99)"]);
+    expect(
+        &lanes,
+        "healthy",
+        &["on the GPU (gpu, by buffers)", "83.8 tokens/s of 85 expected (0.99)"],
+    );
     expect(
         &lanes,
         "lying-banner",
@@ -87,7 +93,7 @@ async fn a_real_engine_is_served_until_it_is_told_to_end() {
         .expect_line("engine: plan gpu, placement gpu (by buffers), decode - of 85, alarms none")
         .await;
 
-    let whole = chat(&gateway.address, false).send().await.unwrap().json::<Value>().await.unwrap();
+    let whole = json::<Value>(send(chat(&gateway.address, false)).await.unwrap()).await;
     assert_eq!(whole["usage"]["completion_tokens"], 48);
     gateway.expect_line("decode 85.7 of 85 (1.01), alarms none").await;
 
@@ -95,10 +101,7 @@ async fn a_real_engine_is_served_until_it_is_told_to_end() {
     gateway.terminate();
     let output = gateway.output().await;
     assert_eq!(output.status.code(), Some(143));
-    assert!(
-        Client::new().get(format!("{engine}/health")).send().await.is_err(),
-        "the engine lives on"
-    );
+    assert!(send(ask(&format!("{engine}/health"))).await.is_err(), "the engine lives on");
 }
 
 #[tokio::test]
@@ -110,7 +113,7 @@ async fn the_health_of_an_engine_is_what_it_says_itself() {
     let mut seen = Vec::new();
     // Until the child listens the gateway itself answers, 502.
     while seen.last() != Some(&StatusCode::OK) {
-        let status = Client::new().get(&health).send().await.unwrap().status();
+        let status = send(ask(&health)).await.unwrap().status();
         if seen.last() != Some(&status) {
             seen.push(status);
         }
@@ -170,7 +173,8 @@ async fn a_stream_is_passed_on_as_it_comes() {
         }))
         .await;
     let gateway = Gateway::before(engine).await;
-    let mut pieces = chat(&gateway.address, true).send().await.unwrap().bytes_stream();
+    let mut pieces =
+        send(chat(&gateway.address, true)).await.unwrap().into_body().into_data_stream();
     let first = timeout(PATIENCE, pieces.next())
         .await
         .expect("the first piece waits for the second")
@@ -203,12 +207,12 @@ async fn a_request_is_streamed_to_the_engine_too() {
     .await;
     let gateway = Gateway::before(engine).await;
     let (sender, pieces) = mpsc::channel::<Result<&str, std::io::Error>>(1);
-    let body =
-        reqwest::Body::wrap_stream(futures_util::stream::unfold(pieces, |mut pieces| async {
-            pieces.recv().await.map(|piece| (piece, pieces))
-        }));
-    let answer =
-        tokio::spawn(Client::new().post(format!("{}/upload", gateway.address)).body(body).send());
+    let body = Body::from_stream(futures_util::stream::unfold(pieces, |mut pieces| async {
+        pieces.recv().await.map(|piece| (piece, pieces))
+    }));
+    let answer = tokio::spawn(send(
+        Request::post(format!("{}/upload", gateway.address)).body(body).unwrap(),
+    ));
     sender.send(Ok("first")).await.unwrap();
     assert_eq!(
         timeout(PATIENCE, arrived).await.expect("the first piece waits for the rest").unwrap(),
@@ -216,7 +220,7 @@ async fn a_request_is_streamed_to_the_engine_too() {
     );
     sender.send(Ok("second")).await.unwrap();
     drop(sender);
-    assert_eq!(answer.await.unwrap().unwrap().text().await.unwrap(), "6");
+    assert_eq!(text(answer.await.unwrap().unwrap()).await, "6");
 }
 
 #[tokio::test]
@@ -244,7 +248,8 @@ async fn a_client_that_goes_away_takes_its_request_to_the_engine_along() {
         }))
         .await;
     let gateway = Gateway::before(engine).await;
-    let mut pieces = chat(&gateway.address, true).send().await.unwrap().bytes_stream();
+    let mut pieces =
+        send(chat(&gateway.address, true)).await.unwrap().into_body().into_data_stream();
     pieces.next().await.unwrap().unwrap();
     drop(pieces);
     timeout(PATIENCE, all_gone.recv())
@@ -256,18 +261,15 @@ async fn a_client_that_goes_away_takes_its_request_to_the_engine_along() {
 async fn everything_else_is_left_as_it_is() {
     let engine = serve(Router::new().route("/health", get(healthy)).fallback(any(echo))).await;
     let gateway = Gateway::before(engine).await;
-    let answer = Client::new()
-        .request(Method::PUT, format!("{}/slots/0%2F?action=save%20now&x=", gateway.address))
+    let request = Request::put(format!("{}/slots/0%2F?action=save%20now&x=", gateway.address))
         .header("authorization", "Bearer key")
         .header("x-of-one-connection", "secret")
         .header("connection", "x-of-one-connection")
-        .body("as it is")
-        .send()
-        .await
-        .unwrap();
+        .body(Body::from("as it is"));
+    let answer = send(request.unwrap()).await.unwrap();
     assert_eq!(answer.status(), StatusCode::IM_A_TEAPOT);
     assert_eq!(answer.headers()["x-engine"], "yes");
-    let echo = answer.json::<Echo>().await.unwrap();
+    let echo = json::<Echo>(answer).await;
     assert_eq!(
         (echo.method.as_str(), echo.path.as_str()),
         ("PUT", "/slots/0%2F?action=save%20now&x=")
@@ -281,10 +283,11 @@ async fn everything_else_is_left_as_it_is() {
 async fn a_callers_trace_is_continued() {
     let engine = serve(Router::new().route("/health", get(healthy)).fallback(any(echo))).await;
     let gateway = Gateway::before(engine).await;
-    let answer = chat(&gateway.address, false)
-        .header("traceparent", format!("00-{TRACE}-{CALLER_SPAN}-01"))
-        .send();
-    let echo = answer.await.unwrap().json::<Echo>().await.unwrap();
+    let mut request = chat(&gateway.address, false);
+    request
+        .headers_mut()
+        .insert("traceparent", format!("00-{TRACE}-{CALLER_SPAN}-01").parse().unwrap());
+    let echo = json::<Echo>(send(request).await.unwrap()).await;
     // Without a collector there is no span of ours in between, and the caller's own parent goes on.
     assert_eq!(echo.headers["traceparent"], format!("00-{TRACE}-{CALLER_SPAN}-01"));
 }
@@ -292,9 +295,9 @@ async fn a_callers_trace_is_continued() {
 #[tokio::test]
 async fn an_engine_that_does_not_answer_is_named() {
     let gateway = Gateway::before(free_port()).await;
-    let answer = chat(&gateway.address, false).send().await.unwrap();
+    let answer = send(chat(&gateway.address, false)).await.unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
-    let error = answer.json::<Value>().await.unwrap();
+    let error = json::<Value>(answer).await;
     let message = error["error"]["message"].as_str().unwrap();
     assert!(
         message.starts_with("the engine of lane engine does not answer at http://127.0.0.1:"),
@@ -460,7 +463,7 @@ struct Echo {
 
 async fn echo(request: Request) -> impl IntoResponse {
     let (parts, body) = request.into_parts();
-    let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
     let headers = |headers: &HeaderMap| {
         headers
             .iter()
@@ -476,9 +479,28 @@ async fn echo(request: Request) -> impl IntoResponse {
     (StatusCode::IM_A_TEAPOT, [("x-engine", "yes")], axum::Json(echo))
 }
 
-fn chat(address: &str, stream: bool) -> reqwest::RequestBuilder {
+fn chat(address: &str, stream: bool) -> Request {
     let question = json!({"model": "any", "messages": [{"role": "user", "content": "hello"}], "stream": stream});
-    Client::new().post(format!("{address}/v1/chat/completions")).json(&question)
+    let request = Request::post(format!("{address}/v1/chat/completions"))
+        .header("content-type", "application/json");
+    request.body(Body::from(question.to_string())).unwrap()
+}
+
+fn ask(address: &str) -> Request {
+    Request::get(address).body(Body::empty()).unwrap()
+}
+
+async fn send(request: Request) -> Result<Response, legacy::Error> {
+    let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Body>();
+    Ok(client.request(request).await?.map(Body::new))
+}
+
+async fn text(answer: Response) -> String {
+    String::from_utf8(to_bytes(answer.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
+}
+
+async fn json<T: DeserializeOwned>(answer: Response) -> T {
+    serde_json::from_str(&text(answer).await).unwrap()
 }
 
 /// The summaries that stand below the table, by lane: a lane's name alone on a line, and the indented lines below it.
