@@ -23,6 +23,13 @@ use axum::routing::{any, get, post};
 use futures_util::StreamExt as _;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::trace::v1 as otlp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -280,16 +287,65 @@ async fn everything_else_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_callers_trace_is_continued() {
-    let engine = serve(Router::new().route("/health", get(healthy)).fallback(any(echo))).await;
-    let gateway = Gateway::before(engine).await;
+async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
+    let (seen, mut parents) = mpsc::unbounded_channel();
+    let engine = serve(Router::new().route("/health", get(healthy)).route("/v1/chat/completions", {
+        post(move |headers: HeaderMap| async move {
+            seen.send(headers["traceparent"].to_str().unwrap().to_owned()).unwrap();
+            axum::Json(json!({
+                "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+                "usage": {"prompt_tokens": 30, "completion_tokens": 48, "total_tokens": 78},
+                "timings": {"predicted_n": 48, "predicted_ms": 480.0, "predicted_per_second": 97.9},
+            }))
+        })
+    }))
+    .await;
+    let (endpoint, mut spans) = collect();
+    let mut gateway = Gateway::before_with(
+        engine,
+        &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_METRICS_EXPORTER", "none"),
+            ("OTEL_LOGS_EXPORTER", "none"),
+        ],
+    )
+    .await;
+    gateway.expect_line("The engine is ready.").await;
     let mut request = chat(&gateway.address, false);
     request
         .headers_mut()
         .insert("traceparent", format!("00-{TRACE}-{CALLER_SPAN}-01").parse().unwrap());
+    assert_eq!(send(request).await.unwrap().status(), StatusCode::OK);
+    gateway.terminate();
+    assert_eq!(gateway.output().await.status.code(), Some(143));
+
+    let span = loop {
+        let span = timeout(PATIENCE, spans.recv())
+            .await
+            .expect("no span of the caller's trace came")
+            .unwrap();
+        if hex(&span.trace_id) == TRACE {
+            break span;
+        }
+    };
+    assert_eq!(hex(&span.parent_span_id), CALLER_SPAN);
+    let parent = parents.recv().await.unwrap();
+    assert_eq!(parent, format!("00-{TRACE}-{}-01", hex(&span.span_id)));
+    let names: Vec<&str> = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
+    assert!(names.contains(&"gen_ai.usage.output_tokens"), "{names:?}");
+    assert!(!names.contains(&"error.type"), "{names:?}");
+}
+
+#[tokio::test]
+async fn without_a_collector_the_callers_trace_goes_through() {
+    let engine = serve(Router::new().route("/health", get(healthy)).fallback(any(echo))).await;
+    let gateway = Gateway::before(engine).await;
+    let parent = format!("00-{TRACE}-{CALLER_SPAN}-01");
+    let mut request = chat(&gateway.address, false);
+    request.headers_mut().insert("traceparent", parent.parse().unwrap());
     let echo = json::<Echo>(send(request).await.unwrap()).await;
-    // Without a collector there is no span of ours in between, and the caller's own parent goes on.
-    assert_eq!(echo.headers["traceparent"], format!("00-{TRACE}-{CALLER_SPAN}-01"));
+    assert_eq!(echo.headers["traceparent"], parent);
 }
 
 #[tokio::test]
@@ -389,7 +445,11 @@ struct Gateway {
 
 impl Gateway {
     async fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).spawn().unwrap();
+        Self::start_with(arguments, &[]).await
+    }
+
+    async fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = command(arguments).envs(variables.iter().copied()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
         let line = gateway.expect_line("Serving on ").await;
@@ -399,8 +459,13 @@ impl Gateway {
 
     /// A gateway before an engine that answers on this port; its child only waits.
     async fn before(port: u16) -> Self {
+        Self::before_with(port, &[]).await
+    }
+
+    async fn before_with(port: u16, variables: &[(&str, &str)]) -> Self {
         let port = port.to_string();
-        Self::start(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port]).await
+        Self::start_with(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port], variables)
+            .await
     }
 
     /// Waits for a line that has this in it; gives the whole of it.
@@ -450,6 +515,42 @@ fn free_port() -> u16 {
 
 async fn healthy() -> &'static str {
     "ok"
+}
+
+/// A collector of spans: where it listens, and what comes.
+fn collect() -> (String, mpsc::UnboundedReceiver<otlp::Span>) {
+    struct Collector(mpsc::UnboundedSender<otlp::Span>);
+
+    #[tonic::async_trait]
+    impl TraceService for Collector {
+        async fn export(
+            &self,
+            request: tonic::Request<ExportTraceServiceRequest>,
+        ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+            let scopes = request
+                .into_inner()
+                .resource_spans
+                .into_iter()
+                .flat_map(|resource| resource.scope_spans);
+            for span in scopes.flat_map(|scope| scope.spans) {
+                let _ = self.0.send(span);
+            }
+            Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+        }
+    }
+
+    let (sender, spans) = mpsc::unbounded_channel();
+    let listener = tonic::transport::server::TcpIncoming::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let service = TraceServiceServer::new(Collector(sender));
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(listener),
+    );
+    (endpoint, spans)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// What reached the engine.

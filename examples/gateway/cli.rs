@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     /// Where to serve [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Keep a copy of all that the engine prints
+    /// Keep a copy of what the engine prints, 64 MiB of it at most
     #[arg(long, value_name = "FILE", requires = "engine")]
     pub(crate) engine_log: Option<PathBuf>,
     /// The engine and its arguments, as you would start it; a `--port` is added where you name none

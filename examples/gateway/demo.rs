@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use axum::body::{Body, to_bytes};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Request, header};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use serde_json::json;
 use serving_sentinel::lane::{AlarmKind, LaneConfig};
 use serving_sentinel::layer::{Lane, LaneSnapshot};
@@ -15,8 +15,8 @@ use serving_sentinel::placement::{Placement, PlacementVerdict, Plan};
 use tokio::process::Command;
 
 use crate::cli::Cli;
-use crate::client::{self, Client, Origin};
 use crate::engine::{Engine, free_port};
+use crate::http::{self, Client, Origin};
 use crate::proxy::{self, Gateway, Route};
 use crate::screen::Screen;
 use crate::{serve, signals};
@@ -57,7 +57,7 @@ Next:
 pub(crate) async fn run(cli: &Cli, screen: &Screen) -> anyhow::Result<ExitCode> {
     let listener = serve::listen(cli).await?;
     let own: Origin = listener.local_addr()?.to_string().parse()?;
-    let client = client::new();
+    let client = http::client();
     let engines = SCENES.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let route = |engine: &Engine| Route {
         lane: engine.lane.clone(),
@@ -71,17 +71,19 @@ pub(crate) async fn run(cli: &Cli, screen: &Screen) -> anyhow::Result<ExitCode> 
     let lanes: Vec<Lane> = engines.iter().map(|engine| engine.lane.clone()).collect();
     let scenes =
         SCENES.iter().zip(&engines).map(|(scene, engine)| scene.play(engine, &client, &own));
-    let histories = tokio::select! {
-        histories = try_join_all(scenes) => histories,
-        served = axum::serve(listener, app).into_future() => Err(anyhow::anyhow!("the gateway's own server ended: {served:?}")),
-        () = screen.follow(&lanes) => Ok(Vec::new()),
-        signal = signals::terminated() => return Ok(ExitCode::from(128 + signal)),
+    let outcome = tokio::select! {
+        histories = try_join_all(scenes) => histories.map(Ok),
+        error = http::serve(listener, app) => Err(error),
+        signal = signals::terminated() => Ok(Err(ExitCode::from(128 + signal))),
+        never = screen.follow(&lanes) => match never {},
     };
     screen.finish(&lanes);
-    for engine in engines {
-        engine.stop().await;
-    }
-    for (scene, history) in SCENES.iter().zip(histories?) {
+    join_all(engines.into_iter().map(Engine::stop)).await;
+    let histories = match outcome? {
+        Ok(histories) => histories,
+        Err(interrupted) => return Ok(interrupted),
+    };
+    for (scene, history) in SCENES.iter().zip(histories) {
         screen.say(&format!("\n{}", summary(scene.lane, &history)));
     }
     screen.say(&format!("\n{NEXT}"));

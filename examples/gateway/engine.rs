@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::client::{Client, Origin};
+use crate::http::{Client, Origin};
 use anyhow::Context as _;
 use axum::http::uri::PathAndQuery;
 use serving_sentinel::layer::Lane;

@@ -5,9 +5,9 @@
 //! `cargo run --example gateway -- llama-server -m model.gguf` serves a real one. `--help` has the rest.
 
 mod cli;
-mod client;
 mod demo;
 mod engine;
+mod http;
 mod observe;
 mod proxy;
 mod recording;

@@ -18,7 +18,7 @@ use serving_sentinel::layer::Lane;
 use serving_sentinel::span_ext::SpanExt as _;
 use tracing::Span;
 
-use crate::client::{Client, Origin};
+use crate::http::{Client, Origin};
 use crate::observe::Observed;
 use crate::trace::{TraceHeaders, inject};
 

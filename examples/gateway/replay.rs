@@ -16,7 +16,6 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt as _;
 use axum::{Json, Router};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -24,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::http;
 use crate::recording::{Output, Recording, Run, Section};
 use crate::signals;
 
@@ -79,10 +79,8 @@ pub(crate) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
         .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat))
         .with_state(Arc::clone(&engine));
-    // Pieces of a few hundred bytes: without this they would wait for each other in the kernel.
-    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     tokio::select! {
-        served = axum::serve(listener, app).into_future() => served?,
+        error = http::serve(listener, app) => return Err(error),
         _ = signals::terminated() => {}
         () = stdin_closed(), if args.end_with_stdin => {}
     }

@@ -3,6 +3,7 @@
 //!
 //! Results go to stdout and logs to stderr. Both pass through here, so that neither tears the other.
 
+use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -70,8 +71,8 @@ impl Screen {
         self.above(|| writeln!(io::stdout(), "{text}"));
     }
 
-    /// Shows the lanes as they are, over and over, until it is dropped.
-    pub(crate) async fn follow(&self, lanes: &[Lane]) {
+    /// Shows the lanes as they are, over and over.
+    pub(crate) async fn follow(&self, lanes: &[Lane]) -> Infallible {
         let mut redraw = interval(REDRAW);
         loop {
             redraw.tick().await;

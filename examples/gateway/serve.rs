@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, ensure};
+use futures_util::future;
 use serving_sentinel::engines::verbosity::VerbosityDecision;
 use serving_sentinel::layer::Lane;
 use serving_sentinel::output::{LogFile, OutputReader, launch};
@@ -11,8 +12,8 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::cli::{Cli, RealEngine, missing_model, option};
-use crate::client::{self, Origin};
 use crate::engine::{Engine, free_port};
+use crate::http::{self, Origin};
 use crate::proxy::{self, Gateway, Route};
 use crate::screen::Screen;
 use crate::signals;
@@ -51,7 +52,7 @@ pub(crate) async fn run(
         listener.local_addr()?
     ));
 
-    let client = client::new();
+    let client = http::client();
     let routes = vec![Route { lane: lane.clone(), model, origin }];
     let app = proxy::app(Gateway { routes, client: client.clone() });
     let lanes = [lane];
@@ -59,18 +60,20 @@ pub(crate) async fn run(
         if engine.ready(&client).await {
             screen.say("The engine is ready.");
         }
-        std::future::pending::<()>().await;
     };
     let outcome = tokio::select! {
-        served = axum::serve(listener, app).into_future() => Err(served.err()),
+        error = http::serve(listener, app) => Err(error),
         signal = signals::terminated() => Ok(ExitCode::from(128 + signal)),
         status = engine.ended() => Ok(engine_ended(screen, status)),
-        () = ready => Err(None),
-        () = screen.follow(&lanes) => Err(None),
+        ((), never) = future::join(ready, screen.follow(&lanes)) => match never {},
     };
     screen.finish(&lanes);
-    engine.stop().await;
-    outcome.map_err(|error| anyhow::anyhow!("the gateway's own server ended: {error:?}"))
+    tokio::select! {
+        () = engine.stop() => {}
+        // Told twice: then not as gently.
+        _ = signals::terminated() => {}
+    }
+    outcome
 }
 
 /// The gateway's own address.
@@ -97,15 +100,12 @@ fn origin(arguments: &mut Vec<OsString>) -> anyhow::Result<Origin> {
         secured.is_none(),
         "the gateway speaks plain HTTP with its engine; leave out --ssl-key-file"
     );
-    let port = match port {
-        Some(port) => {
-            port.parse().with_context(|| format!("the engine's port `{port}` is no port"))?
-        }
-        None => {
-            let port = free_port()?;
-            arguments.extend(["--port".into(), port.to_string().into()]);
-            port
-        }
+    let port = if let Some(port) = port {
+        port.parse().with_context(|| format!("the engine's port `{port}` is no port"))?
+    } else {
+        let port = free_port()?;
+        arguments.extend(["--port".into(), port.to_string().into()]);
+        port
     };
     // An engine that listens everywhere is reached here.
     let host = match host.as_str() {

@@ -1,23 +1,37 @@
-//! Plain HTTP to an engine on this machine or network: one connection a request, and nothing added.
+//! Plain HTTP, both ends of it: serving, and asking an engine on this machine or network.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::Context as _;
+use axum::Router;
 use axum::body::Body;
 use axum::http::Uri;
 use axum::http::uri::{Authority, Parts, PathAndQuery, Scheme};
+use axum::serve::ListenerExt as _;
 use hyper_util::client::legacy::{self, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use tokio::net::TcpListener;
 
 pub(crate) type Client = legacy::Client<HttpConnector, Body>;
 
-pub(crate) fn new() -> Client {
+/// A client that adds nothing of its own.
+pub(crate) fn client() -> Client {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     // A connection each: an engine closes an idle one whenever it likes, and a request whose body is a stream cannot
     // be sent again. On one machine a new one costs nothing.
     legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector)
+}
+
+/// Serves for good; gives why it ended all the same.
+pub(crate) async fn serve(listener: TcpListener, app: Router) -> anyhow::Error {
+    // Pieces of a few hundred bytes: without this they would wait for each other in the kernel.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+    match axum::serve(listener, app).await {
+        Ok(()) => anyhow::anyhow!("the server ended by itself"),
+        Err(error) => anyhow::Error::new(error).context("the server ended"),
+    }
 }
 
 /// Where a server answers: `http://127.0.0.1:8080`.
