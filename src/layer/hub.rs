@@ -13,6 +13,7 @@ use tracing::span::Id;
 use tracing::{Dispatch, Event, Level};
 
 use crate::alarm::Alarm;
+use crate::catalog::{Catalog, Query};
 use crate::engines::Matcher;
 use crate::lane::{BlindCause, Finding, LaneConfig, LaneState, Policy};
 use crate::layer::entry::LaneEntry;
@@ -31,8 +32,21 @@ const QUEUE_CAPACITY: usize = 4096;
 pub(super) struct Settings {
     pub(super) policy: Policy,
     pub(super) matcher: Arc<Matcher>,
+    pub(super) catalog: Catalog,
     pub(super) max_lanes: usize,
     pub(super) targets: Arc<[String]>,
+}
+
+impl Settings {
+    /// The lane with the catalogue's expectation, where it has none of its own.
+    fn expecting(&self, config: LaneConfig) -> LaneConfig {
+        let Some(model) = config.model().filter(|_| config.expectation().is_none()) else { return config };
+        let query = Query { engine: config.engine().map(|engine| &**engine), ..Query::new(model) };
+        match self.catalog.lookup(&query) {
+            Some(expectation) => config.with_expectation(expectation),
+            None => config,
+        }
+    }
 }
 
 /// For the teller to deal with.
@@ -133,6 +147,7 @@ impl Hub {
     pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
         self.start();
         let name = config.name().clone();
+        let config = self.settings.expecting(config);
         let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
         let lane = Arc::new(LaneEntry::new(name.clone(), observer));
         enter(&self.lanes).insert(name, lane.clone());
