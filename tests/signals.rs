@@ -16,7 +16,7 @@ use tracing::{Dispatch, dispatcher, error_span, info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use support::memory::{Providers, SOON, attributes, export};
-use support::recording;
+use support::{load_of, recording};
 
 const BANNER_LIES: &str = "llama-server-no-gpu-banner-lies.stderr.log";
 const ON_GPU: &str = "llama-server-remote-gpu-19-of-19.stderr.log";
@@ -29,7 +29,7 @@ fn config() -> LaneConfig {
 
 fn loaded(recorded: &str) -> Lane {
     let lane = Lane::open(config());
-    recording(recorded).iter().for_each(|line| lane.observe_line(line));
+    load_of(recorded).iter().for_each(|line| lane.observe_line(line));
     assert!(lane.flush(SOON));
     lane
 }
@@ -90,7 +90,7 @@ fn a_lying_banner_is_an_event_on_the_load_an_alarm_and_a_state() {
     let layers = |residence| out.value("serving.placement.layers", &[("serving.placement.residence", residence)]);
     assert_eq!((layers("accelerator"), layers("host")), (0.0, 19.0), "the refuted banner is no number");
     let lines = out.points("serving.sentinel.lines", &[LANE]).iter().map(|point| point.value).sum::<f64>();
-    assert_eq!(lines, recording(BANNER_LIES).len() as f64);
+    assert_eq!(lines, load_of(BANNER_LIES).len() as f64);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_later_load_that_keeps_the_plan_is_told_as_recovered() {
     let out = export(|| {
         let lane = loaded(BANNER_LIES);
         lane.ended("exit status: 0");
-        recording(ON_GPU).iter().for_each(|line| lane.observe_line(line));
+        load_of(ON_GPU).iter().for_each(|line| lane.observe_line(line));
         lane
     });
     assert_eq!(out.spans("serving.load").len(), 2);
@@ -122,7 +122,7 @@ fn a_later_load_that_keeps_the_plan_is_told_as_recovered() {
 fn a_failed_load_has_the_error_status() {
     let out = export(|| {
         let lane = Lane::open(config());
-        lane.observe_line(recording(BANNER_LIES)[0].as_slice());
+        lane.observe_line(load_of(BANNER_LIES)[0].as_slice());
         lane.ended("exit status: 1");
         lane
     });
@@ -147,6 +147,19 @@ fn an_ended_lane_disappears_from_the_gauges() {
 }
 
 // === requests ===
+
+#[test]
+fn a_rate_that_only_the_log_tells_is_counted() {
+    let out = export(|| {
+        let lane = Lane::open(config());
+        recording(ON_GPU).iter().for_each(|line| lane.observe_line(line));
+        lane.ended("exit status: 0");
+        lane
+    });
+    assert_eq!(out.value("serving.throughput.judged", &[LANE, ("serving.throughput.verdict", "on_par")]), 1.0);
+    assert!(out.value("serving.decode.rate", &[LANE, ("serving.timing.source", "engine_log")]) > 50.0);
+    out.expect_no_point("gen_ai.server.request.duration", &[]);
+}
 
 #[test]
 fn a_request_is_a_client_span_with_its_rate_its_usage_and_its_load() {
@@ -309,7 +322,7 @@ fn a_failed_request_has_the_error_status_and_counts_once() {
 
 #[test]
 fn events_of_a_named_target_are_engine_lines() {
-    let lines = recording(BANNER_LIES);
+    let lines = load_of(BANNER_LIES);
     let text = |line: &Vec<u8>| String::from_utf8(line.clone()).unwrap();
     let say: [(&str, Box<dyn Fn()>); 4] = [
         ("my_app::engine", Box::new(|| lines.iter().map(text).for_each(|line| info!(target: "my_app::engine", "{line}")))),
@@ -338,14 +351,14 @@ fn events_of_a_named_target_are_engine_lines() {
 fn what_the_reader_says_for_the_log_is_not_taken_twice() {
     let out = export(|| {
         let lane = loaded(BANNER_LIES);
-        for line in recording(BANNER_LIES) {
+        for line in load_of(BANNER_LIES) {
             let line = String::from_utf8(line).unwrap();
             info!(name: "serving.engine.line", target: "serving_sentinel::engine", lane = "chat-0", line);
         }
         lane
     });
     let lines = out.points("serving.sentinel.lines", &[LANE]).iter().map(|point| point.value).sum::<f64>();
-    assert_eq!(lines, recording(BANNER_LIES).len() as f64);
+    assert_eq!(lines, load_of(BANNER_LIES).len() as f64);
     assert_eq!(out.spans("serving.load").len(), 1);
 }
 
@@ -365,7 +378,7 @@ fn an_open_load_and_an_open_lane_do_not_keep_the_subscriber_alive() {
     let dispatch = Dispatch::new(stack);
     let lane = dispatcher::with_default(&dispatch, || {
         let lane = Lane::open(config());
-        let loading = recording(ON_GPU);
+        let loading = load_of(ON_GPU);
         loading[..loading.len() / 2].iter().for_each(|line| lane.observe_line(line));
         assert!(lane.flush(SOON));
         lane

@@ -3,7 +3,7 @@
 //! Callbacks ask it, it asks the core, and findings are queued. What is said aloud is said by the teller.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub(crate) struct Hub {
     pub(super) heard: Vec<Mutex<Option<Level>>>,
     lanes: Mutex<HashMap<Arc<str>, Arc<LaneEntry>>>,
     dispatch: Mutex<Option<WeakDispatch>>,
+    /// Whether another layer of the same subscriber is asked in this one's place.
+    is_shadowed: AtomicBool,
     dropped: [AtomicU64; DroppedKind::ALL.len()],
     teller: Once,
 }
@@ -92,6 +94,7 @@ impl Hub {
             heard,
             lanes: Mutex::default(),
             dispatch: Mutex::default(),
+            is_shadowed: AtomicBool::new(false),
             dropped: Default::default(),
             teller: Once::new(),
         })
@@ -123,6 +126,20 @@ impl Hub {
         enter(&self.dispatch).get_or_insert_with(|| dispatch.clone());
     }
 
+    /// A layer further out is found in this one's place. Of two in one subscriber this one falls silent, so that nothing
+    /// counts twice.
+    pub(super) fn shadow(&self) {
+        self.is_shadowed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_shadowed(&self) -> bool {
+        self.is_shadowed.load(Ordering::Relaxed)
+    }
+
+    fn is_of(&self, dispatch: &Dispatch) -> bool {
+        dispatch.downcast_ref::<Watcher>().is_some_and(|watcher| std::ptr::eq(&raw const **watcher.hub(), self))
+    }
+
     /// The subscriber that the layer is in; `None` when it is gone, or was never made known.
     pub(super) fn dispatch(&self) -> Option<Dispatch> {
         let known = enter(&self.dispatch).clone();
@@ -130,8 +147,7 @@ impl Hub {
             Some(dispatch) => dispatch.upgrade(),
             None => {
                 let current = dispatcher::get_default(Clone::clone);
-                let is_ours = Self::of(&current).is_some_and(|hub| std::ptr::eq(&raw const *hub, self));
-                is_ours.then_some(current)
+                self.is_of(&current).then_some(current)
             }
         }
     }

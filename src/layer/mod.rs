@@ -190,6 +190,9 @@ impl Watcher {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let (Some(span), Some(lane)) = (ctx.span(id), seen.lane) else { return };
+        if self.hub.is_shadowed() {
+            return;
+        }
         let is_known = span.extensions().get::<Arc<Request>>().is_some();
         if is_known {
             return;
@@ -232,10 +235,18 @@ impl<S> Layer<S> for Watcher
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
+    fn on_layer(&mut self, subscriber: &mut S) {
+        let inner: &dyn Subscriber = subscriber;
+        if let Some(other) = inner.downcast_ref::<Self>() {
+            other.hub.shadow();
+        }
+    }
+
     fn on_register_dispatch(&self, subscriber: &Dispatch) {
         self.hub.know(&subscriber.downgrade());
         // Events of a target that the caller named may be hidden before they ever open a lane: somebody has to look.
-        if self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET) {
+        let is_asked_for = self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET);
+        if is_asked_for && !self.hub.is_shadowed() {
             self.hub.start();
         }
     }
@@ -253,9 +264,12 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        if self.hub.is_shadowed() {
+            return;
+        }
+        self.hub.heard(event);
         let mut seen = LineVisitor::default();
         event.record(&mut seen);
-        self.hub.heard(event);
         let (Some(line), lane) = seen.into_parts() else { return };
         let of_scope = || {
             let mut scope = ctx.event_scope(event)?;

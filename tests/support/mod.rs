@@ -12,3 +12,11 @@ pub fn recording(name: &str) -> Vec<Vec<u8>> {
     });
     bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
+
+/// The lines of a recording until the engine answers: without the requests it then served.
+pub fn load_of(name: &str) -> Vec<Vec<u8>> {
+    let lines = recording(name);
+    let ready = lines.iter().position(|line| line.windows(12).any(|part| part == b"listening on"));
+    let ready = ready.unwrap_or_else(|| panic!("{name} holds no line `listening on`"));
+    lines.into_iter().take(ready + 1).collect()
+}
