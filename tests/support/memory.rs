@@ -3,7 +3,8 @@
 //! Every expectation prints what there *was* when it fails.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use opentelemetry::logs::AnyValue;
@@ -15,9 +16,10 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracer, SdkTracerProvider, SpanData};
 use serving_sentinel::layer::{SentinelLayer, SentinelLayerBuilder, flush};
-use tracing::{Dispatch, Subscriber, dispatcher};
+use tracing::field::{Field, Visit};
+use tracing::{Dispatch, Event, Subscriber, dispatcher};
 use tracing_opentelemetry::OpenTelemetryLayer;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Long enough on any machine, and never waited for when all goes well.
@@ -288,5 +290,58 @@ fn points<T: Copy>(metric: &str, data: &MetricData<T>, float: fn(T) -> f64) -> V
             histogram.data_points().map(|it| point(it.attributes().collect(), it.sum(), it.count())).collect()
         }
         MetricData::ExponentialHistogram(_) => Vec::new(),
+    }
+}
+
+/// A layer that lets a test wait for an event, by its metadata name.
+pub fn listener() -> (Listener, Heard) {
+    let (sender, receiver) = channel();
+    (Listener(sender), Heard(receiver))
+}
+
+pub struct Listener(Sender<(&'static str, BTreeMap<String, String>)>);
+
+/// What a [`Listener`] heard.
+pub struct Heard(Receiver<(&'static str, BTreeMap<String, String>)>);
+
+impl<S: Subscriber> Layer<S> for Listener {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        // A test that has heard enough is gone.
+        let _ = self.0.send((event.metadata().name(), fields.0));
+    }
+}
+
+impl Heard {
+    /// Waits for the next event of that name, and gives its fields.
+    #[track_caller]
+    pub fn expect(&self, name: &str) -> BTreeMap<String, String> {
+        let mut others = Vec::new();
+        while let Ok((heard, fields)) = self.0.recv_timeout(SOON) {
+            if heard == name {
+                return fields;
+            }
+            others.push(heard);
+        }
+        panic!("no event `{name}` within {SOON:?}, only {others:?}");
+    }
+
+    /// The events of that name heard so far and not waited for.
+    pub fn so_far(&self, name: &str) -> Vec<BTreeMap<String, String>> {
+        self.0.try_iter().filter(|(heard, _)| *heard == name).map(|(_, fields)| fields).collect()
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
     }
 }
