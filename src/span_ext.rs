@@ -7,7 +7,9 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 
 use opentelemetry::propagation::Extractor;
-use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{Context, global};
 use tracing::Span;
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, get_otel_context};
@@ -31,7 +33,7 @@ pub trait SpanExt: sealed::Sealed {
     /// too.
     ///
     /// Judges the decode rate, and puts rate, usage and placement on the request's OpenTelemetry span, a span event for
-    /// what is wrong, and all of it in metrics. The metric of the request's duration is from the timings, else from the
+    /// what is wrong, and all of it in metrics. Each call counts one answer. The metric of the request's duration is from the timings, else from the
     /// start of the span to this call.
     ///
     /// `None` when there is no request, or no layer, to give them to.
@@ -69,7 +71,9 @@ impl SpanExt for Span {
     }
 
     fn continue_trace(&self, headers: &dyn Extractor) -> bool {
-        let extracted = global::get_text_map_propagator(|propagator| propagator.extract_with_context(&Context::new(), headers));
+        let extracted = global::get_text_map_propagator(|propagator| {
+            propagator.extract_with_context(&Context::new(), headers)
+        });
         let parent = if extracted.span().span_context().is_valid() {
             extracted
         } else {
@@ -108,7 +112,10 @@ fn w3c(headers: &dyn Extractor) -> Option<SpanContext> {
         return None;
     }
     // A state that cannot be read does not make the trace invalid.
-    let state = headers.get("tracestate").and_then(|state| TraceState::from_str(state).ok()).unwrap_or_default();
+    let state = headers
+        .get("tracestate")
+        .and_then(|state| TraceState::from_str(state).ok())
+        .unwrap_or_default();
     let sampled = TraceFlags::new(flags) & TraceFlags::SAMPLED;
     Some(SpanContext::new(trace, span, sampled, true, state)).filter(SpanContext::is_valid)
 }
@@ -150,7 +157,10 @@ mod tests {
             assert_eq!(read.as_ref().map(SpanContext::is_sampled), expected, "{case}");
             if let Some(read) = read {
                 assert!(read.is_remote(), "{case}");
-                assert_eq!((read.trace_id().to_string(), read.span_id().to_string()), (TRACE.into(), SPAN.into()));
+                assert_eq!(
+                    (read.trace_id().to_string(), read.span_id().to_string()),
+                    (TRACE.into(), SPAN.into())
+                );
             }
         }
         assert!(w3c(&HashMap::new()).is_none());

@@ -92,7 +92,8 @@ fn modules_use_what_the_map_allows() {
                 let root = line.split("::").next().unwrap_or_default();
                 let is_free = ["std", "crate", "super", "self", "thiserror"].contains(&root);
                 // Paths that begin with a module or an enum of the same file.
-                let is_local = root.starts_with(char::is_uppercase) || code.contains(&format!("mod {root};"));
+                let is_local =
+                    root.starts_with(char::is_uppercase) || code.contains(&format!("mod {root};"));
                 if !is_free && !is_local && !foreign.contains(&root) {
                     broken.push(format!("{shown} uses {root}"));
                 }

@@ -15,7 +15,8 @@ use support::memory::Providers;
 
 #[test]
 fn what_nobody_else_wants_stays_asleep() {
-    let rows: [(&str, fn(&Providers) -> Dispatch); 3] = [
+    type Arrange = fn(&Providers) -> Dispatch;
+    let rows: [(&str, Arrange); 3] = [
         ("alone", |providers| registry().with(providers.sentinel()).into()),
         ("beside a filtered neighbour", |providers| {
             let quiet = fmt::layer().with_writer(std::io::sink).with_filter(LevelFilter::INFO);

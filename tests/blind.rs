@@ -1,5 +1,11 @@
 //! When the sentinel cannot see, it says so, with the remedy.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::float_cmp,
+    reason = "tests: what is exported is exact, and its absence is a failure"
+)]
+
 mod support;
 
 use std::time::Duration;
@@ -13,8 +19,8 @@ use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{registry, reload};
 
-use support::load_of;
 use support::memory::{Heard, Providers, SOON, listener};
+use support::{feed, load_of};
 
 const BLIND: &str = "serving.sentinel.blind";
 
@@ -120,10 +126,11 @@ fn more_lanes_than_the_metrics_have_room_for_are_watched_and_told() {
 fn metrics_that_nobody_reads_are_told() {
     let (listener, heard) = listener();
     let unread = SdkMeterProvider::builder().build();
-    let sentinel = SentinelLayer::builder().meter_provider(unread).meter_grace(Duration::ZERO).build();
+    let sentinel =
+        SentinelLayer::builder().meter_provider(unread).meter_grace(Duration::ZERO).build();
     under(registry().with(sentinel).with(listener), || {
         let lane = Lane::open(LaneConfig::new("chat-0"));
-        load_of("llama-server-remote-gpu-19-of-19.stderr.log").iter().for_each(|line| lane.observe_line(line));
+        feed(&lane, &load_of("llama-server-remote-gpu-19-of-19.stderr.log"));
         let told = expect_blind(&heard, "no_meter_provider");
         assert_eq!(told["serving.alarm.state"], "raised");
     });
@@ -137,7 +144,7 @@ fn a_global_meter_provider_that_is_set_late_is_found() {
     under(registry().with(sentinel).with(listener), || {
         let lane = Lane::open(LaneConfig::new("chat-0"));
         let request = lane.request_span("chat");
-        load_of("llama-server-remote-gpu-19-of-19.stderr.log").iter().for_each(|line| lane.observe_line(line));
+        feed(&lane, &load_of("llama-server-remote-gpu-19-of-19.stderr.log"));
         expect_blind(&heard, "no_meter_provider");
 
         global::set_meter_provider(providers.metrics.clone());
@@ -151,8 +158,39 @@ fn a_global_meter_provider_that_is_set_late_is_found() {
         };
         assert_eq!(told["serving.alarm.state"], "cleared", "{told:?}");
         let out = providers.collect();
-        assert_eq!(out.value("serving.placement.state", &[("serving.placement.verdict", "gpu")]), 1.0);
-        assert_eq!(out.value("serving.requests.in_flight", &[]), 1.0, "a request that was in flight already");
+        assert_eq!(
+            out.value("serving.placement.state", &[("serving.placement.verdict", "gpu")]),
+            1.0
+        );
+        assert_eq!(
+            out.value("serving.requests.in_flight", &[]),
+            1.0,
+            "a request that was in flight already"
+        );
         drop(request);
+    });
+}
+
+#[test]
+fn the_time_in_blindness_is_counted() {
+    let providers = Providers::new();
+    let (listener, heard) = listener();
+    under(registry().with(providers.sentinel()).with(listener), || {
+        let lane = Lane::open(LaneConfig::new("chat-0"));
+        lane.ready();
+        expect_blind(&heard, "no_output");
+        let silent = [("serving.lane.name", "chat-0"), ("serving.blind.cause", "no_output")];
+        let unseen = loop {
+            let out = providers.collect();
+            if let [point] = out.points("serving.sentinel.unseen", &silent)[..] {
+                break point.value;
+            }
+            assert!(lane.flush(SOON));
+        };
+        assert!((1.0..20.0).contains(&unseen), "{unseen} s after one tick");
+
+        lane.observe_line(b"a line after all");
+        let told = heard.expect(BLIND);
+        assert_eq!(told["serving.alarm.state"], "cleared", "{told:?}");
     });
 }

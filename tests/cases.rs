@@ -11,13 +11,13 @@ use serving_sentinel::observer::Observer;
 use serving_sentinel::placement::Plan;
 
 /// One loading of a model, as a case tells it.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 struct Load {
     verdict: String,
     failed: bool,
     layers: Option<(u64, u64)>,
-    /// MiB per buffer, to a hundredth.
-    devices: Vec<(String, u64)>,
+    /// MiB per buffer.
+    devices: Vec<(String, f64)>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ fn read(log: &[u8], plan: Plan) -> Judged {
                             .buffers()
                             .filter(|(_, _, kind, _)| *kind == BufferKind::Model)
                             .map(|(device, _, _, bytes)| {
-                                (device.to_owned(), hundredths(bytes as f64 / 1_048_576.0))
+                                (device.to_owned(), bytes as f64 / 1_048_576.0)
                             })
                             .collect(),
                     });
@@ -84,9 +84,18 @@ fn read(log: &[u8], plan: Plan) -> Judged {
     judged
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes as printed")]
-fn hundredths(mib: f64) -> u64 {
-    (mib * 100.0).round() as u64
+impl Load {
+    /// The cases round sizes to a tenth of a MiB.
+    fn is_as(&self, other: &Self) -> bool {
+        let same = |(one, two): (&(String, f64), &(String, f64))| {
+            one.0 == two.0 && (one.1 - two.1).abs() <= 0.051
+        };
+        self.verdict == other.verdict
+            && self.failed == other.failed
+            && self.layers == other.layers
+            && self.devices.len() == other.devices.len()
+            && self.devices.iter().zip(&other.devices).all(same)
+    }
 }
 
 fn expected(case: &Value) -> Judged {
@@ -112,7 +121,7 @@ fn expected(case: &Value) -> Judged {
                     .as_object()
                     .into_iter()
                     .flatten()
-                    .map(|(name, mib)| (name.clone(), hundredths(mib.as_f64().expect("MiB"))))
+                    .map(|(name, mib)| (name.clone(), mib.as_f64().expect("MiB")))
                     .collect(),
             })
             .collect(),
@@ -144,7 +153,7 @@ fn every_case_is_judged_as_it_was() {
         let judged = read(&std::fs::read(folder.join(file)).expect(file), plan);
         let mut expected = expected(case);
         for load in &mut expected.loads {
-            load.devices.sort();
+            load.devices.sort_by(|one, two| one.0.cmp(&two.0));
         }
         // A printed rate is compared to 1 %: where a line gives none, it follows from tokens and time.
         let rates_agree = judged.rates.len() == expected.rates.len()
@@ -153,7 +162,9 @@ fn every_case_is_judged_as_it_was() {
                 .iter()
                 .zip(&expected.rates)
                 .all(|(one, two)| (one - two).abs() <= two * 0.01);
-        if judged.loads != expected.loads || judged.causes != expected.causes || !rates_agree {
+        let loads_agree = judged.loads.len() == expected.loads.len()
+            && judged.loads.iter().zip(&expected.loads).all(|(one, two)| one.is_as(two));
+        if !loads_agree || judged.causes != expected.causes || !rates_agree {
             wrong.push(format!("{file}\n  judged   {judged:?}\n  expected {expected:?}"));
         }
     }

@@ -1,9 +1,15 @@
 //! The sentinel among other layers: wherever it stands, it sees what it must, and everyone else still sees what they
 //! saw without it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::float_cmp,
+    reason = "tests: what is exported is exact, and its absence is a failure"
+)]
+
 mod support;
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 
 use serving_sentinel::lane::LaneConfig;
@@ -13,13 +19,13 @@ use serving_sentinel::span_ext::SpanExt as _;
 use serving_sentinel::throughput::{TimingSource, Timings, TokensPerSecond};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
-use tracing::{Dispatch, Event, Subscriber, debug, info, info_span, warn};
+use tracing::{Dispatch, Event, Metadata, Subscriber, debug, info, info_span, warn};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::{Registry, fmt, registry};
 
-use support::load_of;
 use support::memory::{Providers, SOON, attributes};
+use support::{feed, load_of};
 
 // === A neighbour that notes all it sees ===
 
@@ -40,25 +46,31 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!(" {field}={value:?}");
+        let _ = write!(self.0, " {field}={value:?}");
     }
 }
 
 impl<S: Subscriber> Layer<S> for Notes {
     fn on_new_span(&self, attrs: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        let mut text = Text(format!("span {} {}", attrs.metadata().target(), attrs.metadata().name()));
+        let mut text =
+            Text(format!("span {} {}", attrs.metadata().target(), attrs.metadata().name()));
         attrs.record(&mut text);
         self.note(text.0);
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut text = Text(format!("event {} {}", event.metadata().level(), event.metadata().target()));
+        let mut text =
+            Text(format!("event {} {}", event.metadata().level(), event.metadata().target()));
         event.record(&mut text);
         self.note(text.0);
     }
 }
 
 // === Arrangements ===
+
+fn is_span(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span()
+}
 
 /// How layers stand. Each is built with and without the sentinel.
 type Arrange = fn(&Providers, &Notes, Option<SentinelLayer<Registry>>) -> Dispatch;
@@ -85,11 +97,16 @@ const ARRANGEMENTS: &[(&str, Arrange)] = &[
     }),
     ("the span layer sees only warnings", |providers, notes, sentinel| {
         let sentinel = sentinel.map(|_| providers.sentinel());
-        arrange![notes.clone(), providers.otel().with_filter(LevelFilter::WARN), sentinel, providers.bridge()]
+        arrange![
+            notes.clone(),
+            providers.otel().with_filter(LevelFilter::WARN),
+            sentinel,
+            providers.bridge()
+        ]
     }),
     ("all neighbours have filters", |providers, notes, sentinel| {
         let sentinel = sentinel.map(|_| providers.sentinel());
-        let otel = providers.otel().with_filter(filter_fn(|metadata| metadata.is_span()));
+        let otel = providers.otel().with_filter(filter_fn(is_span));
         arrange![
             notes.clone().with_filter(LevelFilter::INFO),
             otel,
@@ -98,24 +115,40 @@ const ARRANGEMENTS: &[(&str, Arrange)] = &[
         ]
     }),
     ("a global filter lets warnings pass", |providers, notes, sentinel| {
-        arrange![sentinel, providers.otel(), providers.bridge(), notes.clone(), EnvFilter::new("warn")]
+        arrange![
+            sentinel,
+            providers.otel(),
+            providers.bridge(),
+            notes.clone(),
+            EnvFilter::new("warn")
+        ]
     }),
     ("a global filter below", |providers, notes, sentinel| {
         let sentinel = sentinel.map(|_| providers.sentinel());
-        arrange![EnvFilter::new("warn"), providers.otel(), providers.bridge(), notes.clone(), sentinel]
+        arrange![
+            EnvFilter::new("warn"),
+            providers.otel(),
+            providers.bridge(),
+            notes.clone(),
+            sentinel
+        ]
     }),
     ("behind a filter of the user's", |providers, notes, sentinel| {
         let sentinel = sentinel.map(|sentinel| sentinel.with_filter(EnvFilter::new("info")));
         arrange![sentinel, providers.otel(), providers.bridge(), notes.clone()]
     }),
     ("boxed", |providers, notes, sentinel| {
-        let sentinel = sentinel.map(|sentinel| -> Box<dyn Layer<Registry> + Send + Sync> { Box::new(sentinel) });
+        let sentinel = sentinel
+            .map(|sentinel| -> Box<dyn Layer<Registry> + Send + Sync> { Box::new(sentinel) });
         arrange![sentinel, providers.otel(), providers.bridge(), notes.clone()]
     }),
     ("in a list", |providers, notes, sentinel| {
         let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> =
             vec![Box::new(notes.clone()), Box::new(providers.otel()), Box::new(providers.bridge())];
-        layers.extend(sentinel.map(|sentinel| -> Box<dyn Layer<Registry> + Send + Sync> { Box::new(sentinel) }));
+        layers.extend(
+            sentinel
+                .map(|sentinel| -> Box<dyn Layer<Registry> + Send + Sync> { Box::new(sentinel) }),
+        );
         arrange![layers]
     }),
     ("beside a formatter", |providers, notes, sentinel| {
@@ -148,7 +181,7 @@ fn users_program() {
 fn engine() -> Lane {
     let config = LaneConfig::new("chat-0").with_model("gemma").with_plan(Plan::ALL_ON_GPU);
     let lane = Lane::open(config.with_expected_rate(100.0, "a test").unwrap());
-    load_of("llama-server-no-gpu-banner-lies.stderr.log").iter().for_each(|line| lane.observe_line(line));
+    feed(&lane, &load_of("llama-server-no-gpu-banner-lies.stderr.log"));
     assert!(lane.flush(SOON));
     let mut timings = Timings::new(TimingSource::EngineResponse);
     (timings.decode_tokens, timings.decode_rate) = (Some(48), TokensPerSecond::new(4.0));
@@ -162,10 +195,13 @@ fn engine() -> Lane {
 fn the_sentinel_tells_the_same_wherever_it_stands() {
     for (case, arrange) in ARRANGEMENTS {
         let providers = Providers::new();
-        let out = providers.export(arrange(&providers, &Notes::default(), Some(providers.sentinel())), engine);
+        let out = providers
+            .export(arrange(&providers, &Notes::default(), Some(providers.sentinel())), engine);
         let events = |span: &str| {
             let span = out.spans(span);
-            let [span] = span[..] else { panic!("{case}: {} spans among {:#?}", span.len(), out.spans) };
+            let [span] = span[..] else {
+                panic!("{case}: {} spans among {:#?}", span.len(), out.spans)
+            };
             let names = span.events.iter().map(|event| event.name.to_string()).collect::<Vec<_>>();
             (names, attributes(&span.attributes))
         };
@@ -173,7 +209,11 @@ fn the_sentinel_tells_the_same_wherever_it_stands() {
         assert_eq!(load, ["serving.placement.cpu_fallback"], "{case}");
         assert_eq!(described["serving.placement.contradicted"], "banner 19/19", "{case}");
         let (request, described) = events("chat gemma");
-        assert_eq!(request, ["serving.placement.cpu_fallback", "serving.throughput.degraded"], "{case}");
+        assert_eq!(
+            request,
+            ["serving.placement.cpu_fallback", "serving.throughput.degraded"],
+            "{case}"
+        );
         assert_eq!(described["serving.decode.rate"], "4", "{case}");
         for alarm in ["serving.placement.cpu_fallback", "serving.throughput.degraded"] {
             let told = out.records(alarm);
@@ -191,10 +231,12 @@ fn neighbours_see_what_they_saw_without_the_sentinel() {
             let sentinel = is_there.then(|| providers.sentinel());
             let out = providers.export(arrange(&providers, &notes, sentinel), users_program);
             let spans = out.spans.iter().map(|span| {
-                let events = span.events.iter().map(|event| event.name.to_string()).collect::<Vec<_>>();
+                let events =
+                    span.events.iter().map(|event| event.name.to_string()).collect::<Vec<_>>();
                 format!("{} {events:?}", span.name)
             });
-            let records = out.records.iter().map(|record| format!("{} {}", record.severity, record.body));
+            let records =
+                out.records.iter().map(|record| format!("{} {}", record.severity, record.body));
             (notes.take(), spans.collect::<Vec<_>>(), records.collect::<Vec<_>>())
         });
         assert!(!without.0.is_empty(), "{case}: nobody saw anything");
@@ -235,7 +277,7 @@ fn two_subscribers_of_one_process_do_not_mix() {
                 let stack = registry().with(providers.otel()).with(providers.sentinel());
                 let out = providers.export(stack, || {
                     let lane = Lane::open(LaneConfig::new(name).with_plan(Plan::ALL_ON_GPU));
-                    load_of("llama-server-no-gpu-banner-lies.stderr.log").iter().for_each(|line| lane.observe_line(line));
+                    feed(&lane, &load_of("llama-server-no-gpu-banner-lies.stderr.log"));
                     lane
                 });
                 attributes(&out.span("serving.load").attributes)["serving.lane.name"].clone()
@@ -251,12 +293,19 @@ fn a_neighbour_that_panics_silences_nobody() {
     struct Panics;
     impl<S: Subscriber> Layer<S> for Panics {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            assert!(event.metadata().name() != "serving.placement.cpu_fallback", "a neighbour's bug");
+            assert!(
+                event.metadata().name() != "serving.placement.cpu_fallback",
+                "a neighbour's bug"
+            );
         }
     }
     let providers = Providers::new();
     let out = providers.export(
-        registry().with(providers.otel()).with(providers.bridge()).with(providers.sentinel()).with(Panics),
+        registry()
+            .with(providers.otel())
+            .with(providers.bridge())
+            .with(providers.sentinel())
+            .with(Panics),
         engine,
     );
     assert_eq!(out.records("serving.throughput.degraded").len(), 1, "{:#?}", out.records);

@@ -1,5 +1,11 @@
 //! Each expectation of the harness can fail, and says what there was.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::float_cmp,
+    reason = "tests: what is exported is exact, and its absence is a failure"
+)]
+
 mod support;
 
 use std::cell::OnceCell;
@@ -9,13 +15,13 @@ use serving_sentinel::layer::Lane;
 use serving_sentinel::placement::Plan;
 
 use support::memory::{Exported, export};
-use support::load_of;
+use support::{feed, load_of};
 
 /// One load that fell back to the CPU.
 fn out() -> Exported {
     export(|| {
         let lane = Lane::open(LaneConfig::new("chat-0").with_plan(Plan::ALL_ON_GPU));
-        load_of("llama-server-no-gpu-banner-lies.stderr.log").iter().for_each(|line| lane.observe_line(line));
+        feed(&lane, &load_of("llama-server-no-gpu-banner-lies.stderr.log"));
         lane
     })
 }
@@ -28,7 +34,10 @@ fn the_harness_sees_what_is_there() {
     out.expect_no_event("serving.throughput");
     out.record("serving.placement.cpu_fallback");
     out.expect_no_record("serving.throughput");
-    assert_eq!(out.value("serving.placement.state", &[("serving.placement.verdict", "cpu_fallback")]), 1.0);
+    assert_eq!(
+        out.value("serving.placement.state", &[("serving.placement.verdict", "cpu_fallback")]),
+        1.0
+    );
     out.expect_no_point("serving.decode.rate", &[]);
 }
 

@@ -31,7 +31,13 @@ impl Watch {
     pub(super) fn look(&mut self, hub: &Arc<Hub>, at: Instant) {
         hub.follow_provider();
         observe(hub, BlindCause::NoMeterProvider, hub.meters.is_unread(at), None, at);
-        observe(hub, BlindCause::TooManyLanes, hub.lanes().len() > hub.settings.max_lanes, None, at);
+        observe(
+            hub,
+            BlindCause::TooManyLanes,
+            hub.lanes().len() > hub.settings.max_lanes,
+            None,
+            at,
+        );
         if self.probed.is_none_or(|probed| at.saturating_duration_since(probed) >= PROBE_EVERY) {
             self.probed = Some(at);
             let Some(dispatch) = hub.dispatch() else { return };
@@ -42,13 +48,22 @@ impl Watch {
 }
 
 fn observe(hub: &Hub, cause: BlindCause, standing: bool, which: Option<&str>, at: Instant) {
-    let transition = enter(&hub.blind).entry(cause).or_default().observe(standing, at, hub.settings.policy.alarm);
+    let transition = enter(&hub.blind).entry(cause).or_default().observe(
+        standing,
+        at,
+        hub.settings.policy.alarm,
+    );
     let (Some(transition), Some(dispatch)) = (transition, hub.dispatch()) else { return };
     dispatcher::with_default(&dispatch, || say_blind(None, cause, which, transition));
 }
 
 /// Says a blindness under the current subscriber.
-pub(super) fn say_blind(lane: Option<&str>, cause: BlindCause, which: Option<&str>, transition: Transition) {
+pub(super) fn say_blind(
+    lane: Option<&str>,
+    cause: BlindCause,
+    which: Option<&str>,
+    transition: Transition,
+) {
     let advice = match which {
         Some(which) => format!("{} (hidden: `{which}`)", cause.advice()),
         None => cause.advice().to_owned(),
@@ -61,8 +76,14 @@ pub(super) fn say_blind(lane: Option<&str>, cause: BlindCause, which: Option<&st
 ///
 /// The target of our own reader is not asked for: its lines reach the lane by another way.
 fn hidden_target(hub: &Hub, dispatch: &Dispatch) -> Option<String> {
-    let asked = hub.settings.targets.iter().zip(&hub.heard).filter(|(target, _)| *target != names::ENGINE_TARGET);
-    let levels: Vec<_> = asked.map(|(target, heard)| (target, enter(heard).unwrap_or(Level::INFO))).collect();
+    let asked = hub
+        .settings
+        .targets
+        .iter()
+        .zip(&hub.heard)
+        .filter(|(target, _)| *target != names::ENGINE_TARGET);
+    let levels: Vec<_> =
+        asked.map(|(target, heard)| (target, enter(heard).unwrap_or(Level::INFO))).collect();
     if levels.is_empty() {
         return None;
     }
@@ -76,7 +97,8 @@ fn hidden_target(hub: &Hub, dispatch: &Dispatch) -> Option<String> {
 
 fn passes(dispatch: &Dispatch, target: &str, level: Level) -> bool {
     let fields = FieldSet::new(&[names::LINE_FIELD], Identifier(&Probe));
-    let metadata = Metadata::new(names::LINES, target, level, None, None, None, fields, Kind::EVENT);
+    let metadata =
+        Metadata::new(names::LINES, target, level, None, None, None, fields, Kind::EVENT);
     dispatch.enabled(&metadata)
 }
 

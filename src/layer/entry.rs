@@ -18,6 +18,8 @@ use crate::observer::{LineKind, Observer};
 pub(super) struct LaneEntry {
     pub(super) name: Arc<str>,
     pub(super) observer: Mutex<Observer>,
+    /// Whether somebody opened it. Otherwise an event or a span named it.
+    pub(super) is_held: bool,
     /// Whether its engine lives, as far as anybody said.
     pub(super) lives: AtomicBool,
     /// Whether its last request span was kept from existing.
@@ -37,10 +39,11 @@ pub(super) struct Counts {
 }
 
 impl LaneEntry {
-    pub(super) fn new(name: Arc<str>, observer: Observer) -> Self {
+    pub(super) fn new(name: Arc<str>, observer: Observer, is_held: bool) -> Self {
         Self {
             name,
             observer: Mutex::new(observer),
+            is_held,
             lives: AtomicBool::new(true),
             spans_filtered: AtomicBool::new(false),
             counts: Counts::default(),
@@ -87,14 +90,15 @@ impl Counts {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn truncated(&self) {
-        self.truncated.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn truncated(&self, lines: u64) {
+        self.truncated.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Takes what was counted since it was last taken: lines by kind, and lines cut.
     pub(super) fn take(&self) -> ([(LineKind, u64); 2], u64) {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        let lines = [(LineKind::Evidence, take(&self.evidence)), (LineKind::Other, take(&self.other))];
+        let lines =
+            [(LineKind::Evidence, take(&self.evidence)), (LineKind::Other, take(&self.other))];
         (lines, take(&self.truncated))
     }
 }

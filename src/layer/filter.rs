@@ -24,7 +24,8 @@ impl SentinelFilter {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         if metadata.is_span() {
             // The load span names its lane too, but is no request.
-            metadata.name() != names::LOAD_SPAN && metadata.fields().field(names::LANE_NAME).is_some()
+            metadata.name() != names::LOAD_SPAN
+                && metadata.fields().field(names::LANE_NAME).is_some()
         } else {
             metadata.is_event()
                 && metadata.name() != names::LINE_EVENT
@@ -84,14 +85,30 @@ mod tests {
         let rows = [
             ("an engine line", callsite!(EVENT, "event", "serving_sentinel::engine", "line"), true),
             ("a named target", callsite!(EVENT, "event", "my_app::engine", "message"), true),
-            ("a module within", callsite!(EVENT, "event", "my_app::engine::stderr", "message"), true),
+            (
+                "a module within",
+                callsite!(EVENT, "event", "my_app::engine::stderr", "message"),
+                true,
+            ),
             ("another module", callsite!(EVENT, "event", "my_app::engineer", "message"), false),
             ("the module above", callsite!(EVENT, "event", "my_app", "line", "lane"), false),
-            ("a line for the log alone", callsite!(EVENT, "serving.engine.line", "serving_sentinel::engine", "line"), false),
-            ("our alarm", callsite!(EVENT, "serving.sentinel.blind", "serving_sentinel", "serving.lane.name"), false),
+            (
+                "a line for the log alone",
+                callsite!(EVENT, "serving.engine.line", "serving_sentinel::engine", "line"),
+                false,
+            ),
+            (
+                "our alarm",
+                callsite!(EVENT, "serving.sentinel.blind", "serving_sentinel", "serving.lane.name"),
+                false,
+            ),
             ("a request", callsite!(SPAN, "chat", "my_app", "serving.lane.name"), true),
             ("any other span", callsite!(SPAN, "chat", "my_app::engine", "lane"), false),
-            ("a load", callsite!(SPAN, "serving.load", "serving_sentinel", "serving.lane.name"), false),
+            (
+                "a load",
+                callsite!(SPAN, "serving.load", "serving_sentinel", "serving.lane.name"),
+                false,
+            ),
         ];
         for (case, metadata, expected) in rows {
             assert_eq!(filter.wants(metadata), expected, "{case}");

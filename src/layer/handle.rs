@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tracing::{Level, Span, span};
+use tracing::dispatcher::{self, WeakDispatch};
+use tracing::{Dispatch, Level, Span, span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::alarm::Transition;
@@ -14,6 +15,7 @@ use crate::layer::entry::LaneEntry;
 use crate::layer::hub::Hub;
 use crate::layer::{enter, now};
 use crate::placement::{Placement, Plan};
+use crate::telemetry::instruments::DroppedKind;
 use crate::telemetry::{names, span_events};
 use crate::throughput::Expectation;
 
@@ -29,6 +31,7 @@ pub struct Lane {
 #[derive(Debug)]
 struct Opened {
     config: LaneConfig,
+    dispatch: WeakDispatch,
     watch: Option<Watch>,
 }
 
@@ -79,11 +82,12 @@ impl Lane {
     ///
     /// A lane of that name that is open already stays so for its holders, and is shown no longer in metrics.
     pub fn open(config: LaneConfig) -> Self {
+        let dispatch = dispatcher::get_default(Dispatch::downgrade);
         let watch = Hub::current().map(|hub| Watch { lane: hub.open(config.clone()), hub });
         if watch.is_none() {
             say_blind(Some(config.name()), BlindCause::LayerNotInstalled, None, Transition::Raised);
         }
-        Self { inner: Arc::new(Opened { config, watch }) }
+        Self { inner: Arc::new(Opened { config, dispatch, watch }) }
     }
 
     /// The lane's name.
@@ -97,13 +101,6 @@ impl Lane {
     pub fn observe_line(&self, line: &[u8]) {
         if let Some(Watch { hub, lane }) = &self.inner.watch {
             hub.observe(lane, line);
-        }
-    }
-
-    /// Counts one line that was cut for its length (`serving.sentinel.truncated`).
-    pub fn count_truncated(&self) {
-        if let Some(Watch { lane, .. }) = &self.inner.watch {
-            lane.counts.truncated();
         }
     }
 
@@ -127,6 +124,25 @@ impl Lane {
         self.act(|state, findings| state.blind(BlindCause::OutputClosed, true, now(), findings));
     }
 
+    /// Counts lines of its output of which only the beginning was observed: `serving.sentinel.truncated`.
+    pub fn count_truncated(&self, lines: u64) {
+        if let Some(Watch { lane, .. }) = &self.inner.watch {
+            lane.counts.truncated(lines);
+        }
+    }
+
+    /// Counts what was dropped on the way to its place: `serving.sentinel.dropped`.
+    pub fn count_dropped(&self, kind: DroppedKind, items: u64) {
+        if let Some(Watch { hub, .. }) = &self.inner.watch {
+            hub.count_dropped(kind, items);
+        }
+    }
+
+    /// The subscriber that was current when the lane was opened; `None` when it is gone, as a lane keeps none alive.
+    pub fn dispatch(&self) -> Option<Dispatch> {
+        self.inner.dispatch.upgrade()
+    }
+
     /// A span for one request on this lane: `operation` is `chat`, `text_completion` or `embeddings`. Its timings are
     /// given to it by [`SpanExt::record_timings`](crate::span_ext::SpanExt::record_timings), and the request is over
     /// when it is closed.
@@ -137,7 +153,8 @@ impl Lane {
     pub fn request_span(&self, operation: &str) -> Span {
         let config = &self.inner.config;
         let model = config.model().map(|model| &**model);
-        let name = model.map_or_else(|| operation.to_owned(), |model| format!("{operation} {model}"));
+        let name =
+            model.map_or_else(|| operation.to_owned(), |model| format!("{operation} {model}"));
         let provider = self.engine().as_deref().map(span_events::provider);
         // ERROR, so that a log filter such as `warn` does not remove it: a span's level is no statement on its outcome.
         let span = span!(
@@ -171,7 +188,8 @@ impl Lane {
 
     fn engine(&self) -> Option<Arc<str>> {
         let configured = self.inner.config.engine().cloned();
-        configured.or_else(|| enter(&self.inner.watch.as_ref()?.lane.observer).lane().engine().cloned())
+        configured
+            .or_else(|| enter(&self.inner.watch.as_ref()?.lane.observer).lane().engine().cloned())
     }
 
     fn act(&self, act: impl FnOnce(&mut LaneState, &mut Vec<Finding>)) {
@@ -190,7 +208,9 @@ impl Watch {
         if self.lane.spans_filtered.swap(is_filtered, Ordering::Relaxed) != is_filtered {
             self.hub.act(&self.lane, |observer, out| {
                 let cause = BlindCause::SpansFiltered;
-                observer.with_lane(out, |state, findings| state.blind(cause, is_filtered, now(), findings));
+                observer.with_lane(out, |state, findings| {
+                    state.blind(cause, is_filtered, now(), findings);
+                });
             });
         }
         let Some(load) = self.lane.load_link() else { return };

@@ -40,7 +40,9 @@ pub(super) struct Settings {
 impl Settings {
     /// The lane with the catalogue's expectation, where it has none of its own.
     fn expecting(&self, config: LaneConfig) -> LaneConfig {
-        let Some(model) = config.model().filter(|_| config.expectation().is_none()) else { return config };
+        let Some(model) = config.model().filter(|_| config.expectation().is_none()) else {
+            return config;
+        };
         let query = Query { engine: config.engine().map(|engine| &**engine), ..Query::new(model) };
         match self.catalog.lookup(&query) {
             Some(expectation) => config.with_expectation(expectation),
@@ -113,7 +115,8 @@ impl Hub {
     /// The hub of the current subscriber's layer.
     pub(crate) fn current() -> Option<Arc<Self>> {
         // Looked up only: while the closure runs, nothing that is said on this thread is heard.
-        let (hub, dispatch) = dispatcher::get_default(|dispatch| (Self::of(dispatch), dispatch.downgrade()));
+        let (hub, dispatch) =
+            dispatcher::get_default(|dispatch| (Self::of(dispatch), dispatch.downgrade()));
         let hub = hub?;
         hub.know(&dispatch);
         Some(hub)
@@ -137,19 +140,19 @@ impl Hub {
     }
 
     fn is_of(&self, dispatch: &Dispatch) -> bool {
-        dispatch.downcast_ref::<Watcher>().is_some_and(|watcher| std::ptr::eq(&raw const **watcher.hub(), self))
+        dispatch
+            .downcast_ref::<Watcher>()
+            .is_some_and(|watcher| std::ptr::eq(&raw const **watcher.hub(), self))
     }
 
     /// The subscriber that the layer is in; `None` when it is gone, or was never made known.
     pub(super) fn dispatch(&self) -> Option<Dispatch> {
         let known = enter(&self.dispatch).clone();
-        match known {
-            Some(dispatch) => dispatch.upgrade(),
-            None => {
-                let current = dispatcher::get_default(Clone::clone);
-                self.is_of(&current).then_some(current)
-            }
+        if let Some(known) = known {
+            return known.upgrade();
         }
+        let current = dispatcher::get_default(Clone::clone);
+        self.is_of(&current).then_some(current)
     }
 
     /// Starts the thread that tells, once.
@@ -159,35 +162,44 @@ impl Hub {
 
     // === lanes ===
 
-    /// Opens a lane. One of the same name that is open already is no longer shown, and goes on for those who hold it.
+    /// Opens a lane for somebody who holds it. One of the same name that is open already is no longer shown, and goes on
+    /// for those who hold it.
     pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
+        let lane = self.entry(config, true);
+        let known = enter(&self.lanes).insert(lane.name.clone(), lane.clone());
+        if let Some(unheld) = known.filter(|known| !known.is_held) {
+            self.close(&unheld);
+        }
         self.start();
-        let name = config.name().clone();
-        let config = self.settings.expecting(config);
-        let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
-        let lane = Arc::new(LaneEntry::new(name.clone(), observer));
-        enter(&self.lanes).insert(name, lane.clone());
         lane
     }
 
     /// The lane of that name, opened if need be: events and spans name lanes that nobody opened. `None` beyond the
     /// limit of lanes, as a name may come from anywhere.
     pub(super) fn lane(self: &Arc<Self>, name: &str) -> Option<Arc<LaneEntry>> {
-        let known = {
-            let lanes = enter(&self.lanes);
-            lanes.get(name).cloned().ok_or(lanes.len())
-        };
-        match known {
-            Ok(lane) => Some(lane),
-            Err(open) if open < self.settings.max_lanes => Some(self.open(LaneConfig::new(name))),
-            Err(_) => {
-                self.count_dropped(DroppedKind::Lane);
-                None
-            }
+        let mut lanes = enter(&self.lanes);
+        if let Some(known) = lanes.get(name) {
+            return Some(known.clone());
         }
+        if lanes.len() >= self.settings.max_lanes {
+            self.count_dropped(DroppedKind::Lane, 1);
+            return None;
+        }
+        let lane = self.entry(LaneConfig::new(name), false);
+        lanes.insert(lane.name.clone(), lane.clone());
+        drop(lanes);
+        self.start();
+        Some(lane)
     }
 
-    /// A lane is no longer held by anybody.
+    fn entry(&self, config: LaneConfig, is_held: bool) -> Arc<LaneEntry> {
+        let config = self.settings.expecting(config);
+        let name = config.name().clone();
+        let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
+        Arc::new(LaneEntry::new(name, observer, is_held))
+    }
+
+    /// A lane is no longer watched: nobody holds it.
     pub(super) fn close(&self, lane: &Arc<LaneEntry>) {
         self.act(lane, |observer, out| observer.close(now(), out));
         let mut lanes = enter(&self.lanes);
@@ -222,7 +234,9 @@ impl Hub {
     pub(super) fn heard(&self, event: &Event<'_>) {
         let metadata = event.metadata();
         let targets = self.settings.targets.iter();
-        if let Some(target) = targets.into_iter().position(|target| is_within(metadata.target(), target)) {
+        if let Some(target) =
+            targets.into_iter().position(|target| is_within(metadata.target(), target))
+        {
             *enter(&self.heard[target]) = Some(*metadata.level());
         }
     }
@@ -245,7 +259,7 @@ impl Hub {
             };
             let context = on.and_then(|on| lane.context(&name, on));
             if !self.queue.push(Item::Finding { lane: lane.clone(), name, finding, context }) {
-                self.count_dropped(DroppedKind::Finding);
+                self.count_dropped(DroppedKind::Finding, 1);
             }
         }
         answer
@@ -261,21 +275,23 @@ impl Hub {
 
     /// The instruments, made now if need be. Never called inside a callback.
     pub(super) fn instruments(self: &Arc<Self>) -> Arc<Instruments> {
-        self.meters.get_or_make(self.as_lanes(), |made| self.count_in_flight(made))
+        self.meters.get_or_make(&self.as_lanes(), |made| self.count_in_flight(made))
     }
 
     /// Moves to a meter provider that was set late.
     pub(super) fn follow_provider(self: &Arc<Self>) {
-        self.meters.follow(self.as_lanes(), |made| self.count_in_flight(made));
+        self.meters.follow(&self.as_lanes(), |made| self.count_in_flight(made));
     }
 
     /// What was dropped since this was last asked.
     pub(super) fn take_dropped(&self) -> impl Iterator<Item = (DroppedKind, u64)> {
-        DroppedKind::ALL.into_iter().map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
+        DroppedKind::ALL
+            .into_iter()
+            .map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
     }
 
-    pub(super) fn count_dropped(&self, kind: DroppedKind) {
-        self.dropped[kind as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_dropped(&self, kind: DroppedKind, items: u64) {
+        self.dropped[kind as usize].fetch_add(items, Ordering::Relaxed);
     }
 
     fn count_in_flight(&self, instruments: &Arc<Instruments>) {

@@ -22,11 +22,17 @@ pub(super) struct LoadSpan {
 impl LoadSpan {
     /// Opens the span of a load of `lane`, as a root of its own, linked to the span of an earlier verdict on the same
     /// load.
-    pub(super) fn open(dispatch: &Dispatch, lane: &str, load: LoadId, earlier: Option<SpanContext>) -> Self {
+    pub(super) fn open(
+        dispatch: &Dispatch,
+        lane: &str,
+        load: LoadId,
+        earlier: Option<SpanContext>,
+    ) -> Self {
         // ERROR, so that a log filter such as `warn` does not remove it: a span's level is no statement on its outcome.
-        let span = dispatcher::with_default(dispatch, || {
-            span!(target: names::TARGET, parent: None, Level::ERROR, names::LOAD_SPAN, { names::LANE_NAME } = lane)
-        });
+        let span = dispatcher::with_default(
+            dispatch,
+            || span!(target: names::TARGET, parent: None, Level::ERROR, names::LOAD_SPAN, { names::LANE_NAME } = lane),
+        );
         // One more reference keeps it open when `span` is dropped.
         let id = span.id().map(|id| dispatch.clone_span(&id));
         let context = id.as_ref().and_then(|id| get_otel_context(id, dispatch));
@@ -53,7 +59,9 @@ impl LoadSpan {
         let Some(context) = &self.context else { return };
         // The span has its lane's name from the start.
         let is_new = |attribute: &KeyValue| attribute.key.as_str() != names::LANE_NAME;
-        context.span().set_attributes(span_events::attributes(lane, facts).into_iter().filter(is_new));
+        context
+            .span()
+            .set_attributes(span_events::attributes(lane, facts).into_iter().filter(is_new));
     }
 
     /// Adds an event with its facts.

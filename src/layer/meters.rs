@@ -53,24 +53,28 @@ impl Meters {
     }
 
     /// The instruments, made now if need be. `on_made` is called with new ones. Never called inside a callback.
-    pub(super) fn get_or_make(&self, lanes: Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) -> Arc<Instruments> {
+    pub(super) fn get_or_make(
+        &self,
+        lanes: &Weak<dyn Lanes>,
+        on_made: impl FnOnce(&Arc<Instruments>),
+    ) -> Arc<Instruments> {
         if let Some(made) = self.made() {
             return made.instruments;
         }
         let _making = enter(&self.making);
         match self.made() {
             Some(made) => made.instruments,
-            None => self.make(&lanes, self.provider(), on_made),
+            None => self.make(lanes, self.provider(), on_made),
         }
     }
 
     /// Moves to a global provider that was set after the instruments were made, as long as nobody collects those.
-    pub(super) fn follow(&self, lanes: Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) {
+    pub(super) fn follow(&self, lanes: &Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) {
         let _making = enter(&self.making);
         let Some(made) = self.made() else { return };
         let provider = self.provider();
         if !self.is_collected() && !is_same(&provider, &made.provider) {
-            self.make(&lanes, provider, on_made);
+            self.make(lanes, provider, on_made);
         }
     }
 
@@ -93,7 +97,12 @@ impl Meters {
         self.given.clone().unwrap_or_else(global::meter_provider)
     }
 
-    fn make(&self, lanes: &Weak<dyn Lanes>, provider: Provider, on_made: impl FnOnce(&Arc<Instruments>)) -> Arc<Instruments> {
+    fn make(
+        &self,
+        lanes: &Weak<dyn Lanes>,
+        provider: Provider,
+        on_made: impl FnOnce(&Arc<Instruments>),
+    ) -> Arc<Instruments> {
         let scope = InstrumentationScope::builder(names::SCOPE)
             .with_version(env!("CARGO_PKG_VERSION"))
             .with_schema_url(names::SCHEMA_URL)

@@ -33,6 +33,7 @@ use crate::layer::filter::SentinelFilter;
 use crate::layer::visitors::{LineVisitor, RequestVisitor};
 use crate::telemetry::names;
 
+pub use crate::telemetry::instruments::DroppedKind;
 pub use builder::SentinelLayerBuilder;
 pub use handle::{Lane, LaneSnapshot, flush};
 pub(crate) use hub::Hub;
@@ -170,8 +171,11 @@ where
 /// What callbacks come to. It knows nothing of the subscriber's type, so that any `Dispatch` can be asked for it.
 pub(crate) struct Watcher {
     hub: Arc<Hub>,
-    find: fn(&Dispatch, &Id) -> Option<(Id, Arc<Request>)>,
+    find: FindRequest,
 }
+
+/// Finds the request that a span is of: itself or one of its parents, with that span's id.
+type FindRequest = fn(&Dispatch, &Id) -> Option<(Id, Arc<Request>)>;
 
 impl Watcher {
     /// The lanes' side.
@@ -204,8 +208,12 @@ impl Watcher {
 
     /// Keeps the span's OpenTelemetry context, for the trace id of what may be told of it. Asking for it starts the
     /// OpenTelemetry span, after which it takes no other parent: so not before the span is in use.
-    fn keep_context<S>(&self, id: &Id, ctx: &Context<'_, S>, is_time: impl FnOnce(&Metadata<'_>) -> bool)
-    where
+    fn keep_context<S>(
+        &self,
+        id: &Id,
+        ctx: &Context<'_, S>,
+        is_time: impl FnOnce(&Metadata<'_>) -> bool,
+    ) where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let Some(span) = ctx.span(id) else { return };
@@ -245,7 +253,8 @@ where
     fn on_register_dispatch(&self, subscriber: &Dispatch) {
         self.hub.know(&subscriber.downgrade());
         // Events of a target that the caller named may be hidden before they ever open a lane: somebody has to look.
-        let is_asked_for = self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET);
+        let is_asked_for =
+            self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET);
         if is_asked_for && !self.hub.is_shadowed() {
             self.hub.start();
         }
@@ -270,17 +279,19 @@ where
         self.hub.heard(event);
         let mut seen = LineVisitor::default();
         event.record(&mut seen);
-        let (Some(line), lane) = seen.into_parts() else { return };
+        let (Some(text), named) = seen.into_parts() else { return };
         let of_scope = || {
             let mut scope = ctx.event_scope(event)?;
-            scope.find_map(|span| span.extensions().get::<Arc<Request>>().map(|request| request.lane().clone()))
+            scope.find_map(|span| {
+                span.extensions().get::<Arc<Request>>().map(|request| request.lane().clone())
+            })
         };
-        let lane = match lane {
-            Some(lane) => self.hub.lane(&lane),
+        let lane = match named {
+            Some(name) => self.hub.lane(&name),
             None => of_scope().or_else(|| self.hub.lane(event.metadata().target())),
         };
         if let Some(lane) = lane {
-            self.hub.observe(&lane, line.as_bytes());
+            self.hub.observe(&lane, text.as_bytes());
         }
     }
 
@@ -304,7 +315,10 @@ where
 }
 
 /// The time. This crate's edges read it here, and hand it to the core.
-#[expect(clippy::disallowed_methods, reason = "the layer is an edge: the core is handed its clock from here")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the layer is an edge: the core is handed its clock from here"
+)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

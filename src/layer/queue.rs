@@ -62,9 +62,13 @@ impl<T> Queue<T> {
     /// Waits at most `timeout` for something to do, and gives all there is: maybe nothing.
     pub(super) fn next(&self, timeout: Duration) -> Next<T> {
         let state = self.enter();
-        let idle = |state: &mut State<T>| state.items.is_empty() && state.asked == state.ended && !state.closed;
-        let (mut state, _) =
-            self.changed.wait_timeout_while(state, timeout, idle).unwrap_or_else(PoisonError::into_inner);
+        let idle = |state: &mut State<T>| {
+            state.items.is_empty() && state.asked == state.ended && !state.closed
+        };
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(state, timeout, idle)
+            .unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return Next::Closed;
         }
@@ -91,7 +95,8 @@ impl<T> Queue<T> {
             if left.is_zero() {
                 return false;
             }
-            (state, _) = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) =
+                self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -62,7 +62,8 @@ impl Request {
     /// The request is over: its span closed. Called inside callbacks.
     pub(super) fn end(&self, hub: &Hub) {
         hub.act(&self.lane, |observer, out| {
-            observer.with_lane(out, |state, findings| state.request_ended(self.id, now(), findings));
+            observer
+                .with_lane(out, |state, findings| state.request_ended(self.id, now(), findings));
         });
         enter(&self.lane.requests).remove(&self.id);
         if let Some(instruments) = enter(&self.counted).take() {
@@ -122,7 +123,9 @@ impl Request {
             instruments.answered(&gen_ai, told);
         }
         if !self.is_finished.swap(true, Ordering::Relaxed) {
-            let duration = told.and_then(|it| it.duration).unwrap_or_else(|| at.saturating_duration_since(self.started));
+            let duration = told
+                .and_then(|it| it.duration)
+                .unwrap_or_else(|| at.saturating_duration_since(self.started));
             instruments.finished(&gen_ai, duration, None);
         }
         if let Some(context) = self.context() {
@@ -141,7 +144,8 @@ impl Request {
         if self.is_finished.swap(true, Ordering::Relaxed) {
             return;
         }
-        let gen_ai = hub.act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation.as_deref()));
+        let gen_ai = hub
+            .act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation.as_deref()));
         let duration = now().saturating_duration_since(self.started);
         hub.instruments().finished(&gen_ai, duration, Some(error_type));
     }

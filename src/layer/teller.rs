@@ -44,7 +44,7 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
         for item in items {
             // Other layers run on this thread. One that panics must not end all that is ever told.
             if catch_unwind(AssertUnwindSafe(|| tell(&hub, item))).is_err() {
-                hub.count_dropped(DroppedKind::Finding);
+                hub.count_dropped(DroppedKind::Finding, 1);
             }
         }
         let at = now();
@@ -63,24 +63,22 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
 // === time ===
 
 fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
-    let instruments = hub.meters.get();
+    let mut unseen = Vec::new();
     for lane in hub.lanes() {
         hub.act(&lane, |observer, out| {
             observer.tick(at, out);
-            let Some(instruments) = &instruments else { return };
             for state in observer.lanes() {
-                for cause in state.blind_causes() {
-                    instruments.unseen(&labels(state), cause, passed);
-                }
+                unseen.extend(state.blind_causes().map(|cause| (labels(state), cause)));
             }
         });
     }
-    if let Some(instruments) = instruments {
-        for (cause, alarm) in &*enter(&hub.blind) {
-            if alarm.is_active() {
-                instruments.unseen(&[], *cause, passed);
-            }
-        }
+    let own = enter(&hub.blind);
+    let standing = own.iter().filter(|(_, alarm)| alarm.is_active());
+    unseen.extend(standing.map(|(cause, _)| (Vec::new(), *cause)));
+    drop(own);
+    let Some(instruments) = hub.meters.get() else { return };
+    for (labels, cause) in unseen {
+        instruments.unseen(&labels, cause, passed);
     }
 }
 
@@ -125,7 +123,9 @@ fn tell(hub: &Arc<Hub>, item: Item) {
             tell_lane_counts(hub, &lane);
             if let Some(dispatch) = dispatch {
                 let open = std::mem::take(&mut *enter(&lane.loads));
-                open.into_values().for_each(|mut span| span.close(&dispatch));
+                for mut span in open.into_values() {
+                    span.close(&dispatch);
+                }
             }
         }
     }
@@ -144,9 +144,13 @@ impl Telling<'_> {
     fn tell(&self, finding: Finding, context: Option<Context>) {
         match finding {
             Finding::LoadStarted { load, .. } => self.start_load(load),
-            Finding::Judged { load, again, event, facts } => self.judge_load(load, again, event, &facts),
+            Finding::Judged { load, again, event, facts } => {
+                self.judge_load(load, again, event, &facts);
+            }
             Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
-            Finding::Noted { on: Subject::Load(load), event, facts } => self.note_load(load, event, &facts),
+            Finding::Noted { on: Subject::Load(load), event, facts } => {
+                self.note_load(load, event, &facts);
+            }
             Finding::Noted { on: Subject::Request(_), event, facts } => {
                 if let Some(context) = context {
                     span_events::add(&context, event, &self.name, &facts);
@@ -179,7 +183,11 @@ impl Telling<'_> {
     fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
         if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
             let labels = self.labels();
-            self.hub.instruments().placement_violated(&labels, verdict, facts.causes.first().copied());
+            self.hub.instruments().placement_violated(
+                &labels,
+                verdict,
+                facts.causes.first().copied(),
+            );
         }
         self.end_load(load, again, |span| {
             span.describe(&self.name, facts);
@@ -200,7 +208,9 @@ impl Telling<'_> {
     /// What shows on a load that is judged already goes on a span of its own, as the load's was exported.
     fn note_load(&self, load: LoadId, event: SpanEvent, facts: &Facts) {
         match self.newest() {
-            Some(span) if span.load == load && span.is_open() => span.note(event, &self.name, facts),
+            Some(span) if span.load == load && span.is_open() => {
+                span.note(event, &self.name, facts);
+            }
             _ => self.end_load(load, true, |span| {
                 span.describe(&self.name, facts);
                 span.note(event, &self.name, facts);
@@ -213,7 +223,12 @@ impl Telling<'_> {
         let Some(dispatch) = self.dispatch else { return };
         let mut span = match self.newest().filter(|span| span.load == load) {
             Some(span) if span.is_open() && !again => span,
-            known => LoadSpan::open(dispatch, &self.name, load, known.and_then(|span| span.span_context())),
+            known => LoadSpan::open(
+                dispatch,
+                &self.name,
+                load,
+                known.and_then(|span| span.span_context()),
+            ),
         };
         describe(&span);
         span.close(dispatch);

@@ -205,14 +205,13 @@ fn wishes_for_gpu(account: &Account, process: &ProcessFacts) -> bool {
 fn causes(account: &Account, process: &ProcessFacts, verdict: PlacementVerdict) -> Vec<Cause> {
     match verdict {
         PlacementVerdict::Gpu => cache_on_host(account).into_iter().collect(),
+        // The cache follows the layers: on a split some of it is on the host by design.
         PlacementVerdict::Partial => {
             let memory = faults(account, process).any(|fault| fault.cause == Cause::OutOfMemory);
-            let mut causes = Vec::new();
-            if memory || account.overflow.is_some() {
-                causes.push(Cause::OutOfMemory);
-            }
-            causes.extend(cache_on_host(account));
-            causes
+            (memory || account.overflow.is_some())
+                .then_some(Cause::OutOfMemory)
+                .into_iter()
+                .collect()
         }
         PlacementVerdict::CpuFallback => fallback_causes(account, process),
         // As planned, or nothing known: a fault that only explains proves nothing alone.

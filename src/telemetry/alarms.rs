@@ -81,7 +81,10 @@ pub(crate) fn say(told: Told<'_>) {
     match told.transition {
         Transition::Raised | Transition::Renewed => say_standing(told),
         Transition::Cleared => say_cleared(told),
-        Transition::Expired => say_ended(told, "the alarm ends without a recovery: its fault was not seen again, or its lane ended"),
+        Transition::Expired => say_ended(
+            told,
+            "the alarm ends without a recovery: its fault was not seen again, or its lane ended",
+        ),
         Transition::Replaced => say_ended(told, "another fault takes the place of this one"),
     }
 }
@@ -89,16 +92,36 @@ pub(crate) fn say(told: Told<'_>) {
 fn say_standing(told: Told<'_>) {
     match told.kind {
         AlarmKind::CpuFallback => {
-            alarm!(names::CPU_FALLBACK, Level::ERROR, told, "the model is on the CPU although it was to be on a GPU");
+            alarm!(
+                names::CPU_FALLBACK,
+                Level::ERROR,
+                told,
+                "the model is on the CPU although it was to be on a GPU"
+            );
         }
         AlarmKind::Partial => {
-            alarm!(names::PARTIAL, Level::WARN, told, "a smaller share of the model is on the GPU than was planned");
+            alarm!(
+                names::PARTIAL,
+                Level::WARN,
+                told,
+                "a smaller share of the model is on the GPU than was planned"
+            );
         }
         AlarmKind::Unreported => {
-            alarm!(names::UNREPORTED, Level::WARN, told, "the engine is ready and did not say where the model is");
+            alarm!(
+                names::UNREPORTED,
+                Level::WARN,
+                told,
+                "the engine is ready and did not say where the model is"
+            );
         }
         AlarmKind::Degraded => {
-            alarm!(names::DEGRADED, Level::WARN, told, "tokens are decoded far slower than expected");
+            alarm!(
+                names::DEGRADED,
+                Level::WARN,
+                told,
+                "tokens are decoded far slower than expected"
+            );
         }
         AlarmKind::Wedged => {
             alarm!(names::WEDGED, Level::ERROR, told, "the engine has stopped making progress");
@@ -107,7 +130,12 @@ fn say_standing(told: Told<'_>) {
             alarm!(names::LOAD_FAILED, Level::ERROR, told, "the engine did not load the model");
         }
         AlarmKind::DebugBuild => {
-            alarm!(names::DEBUG_BUILD, Level::WARN, told, "the engine is a debug build: its rates mean nothing");
+            alarm!(
+                names::DEBUG_BUILD,
+                Level::WARN,
+                told,
+                "the engine is a debug build: its rates mean nothing"
+            );
         }
         AlarmKind::Blind => {
             alarm!(names::BLIND, Level::WARN, told, "the sentinel cannot see");
@@ -118,14 +146,30 @@ fn say_standing(told: Told<'_>) {
 fn say_cleared(told: Told<'_>) {
     match told.kind {
         AlarmKind::CpuFallback | AlarmKind::Partial | AlarmKind::Unreported => {
-            alarm!(names::PLACEMENT_RECOVERED, Level::INFO, told, "the model is where it was planned to be");
+            alarm!(
+                names::PLACEMENT_RECOVERED,
+                Level::INFO,
+                told,
+                "the model is where it was planned to be"
+            );
         }
         AlarmKind::Degraded => {
-            alarm!(names::THROUGHPUT_RECOVERED, Level::INFO, told, "tokens are decoded at the expected rate again");
+            alarm!(
+                names::THROUGHPUT_RECOVERED,
+                Level::INFO,
+                told,
+                "tokens are decoded at the expected rate again"
+            );
         }
-        AlarmKind::Wedged => alarm!(names::WEDGED, Level::INFO, told, "the engine makes progress again"),
-        AlarmKind::LoadFailed => alarm!(names::LOAD_FAILED, Level::INFO, told, "the engine loads the model again"),
-        AlarmKind::DebugBuild => alarm!(names::DEBUG_BUILD, Level::INFO, told, "the engine is no debug build anymore"),
+        AlarmKind::Wedged => {
+            alarm!(names::WEDGED, Level::INFO, told, "the engine makes progress again");
+        }
+        AlarmKind::LoadFailed => {
+            alarm!(names::LOAD_FAILED, Level::INFO, told, "the engine loads the model again");
+        }
+        AlarmKind::DebugBuild => {
+            alarm!(names::DEBUG_BUILD, Level::INFO, told, "the engine is no debug build anymore");
+        }
         AlarmKind::Blind => alarm!(names::BLIND, Level::INFO, told, "the sentinel can see again"),
     }
 }

@@ -30,7 +30,8 @@ const TOKEN: &str = "{token}";
 
 /// From a wedged CPU to a small model on a large accelerator.
 const RATES: [f64; 18] = [
-    0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0,
+    0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0,
+    512.0, 1024.0,
 ];
 /// Fine around 1 and around the default floor.
 const RATIOS: [f64; 11] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0];
@@ -41,10 +42,23 @@ const REQUEST_DURATIONS: [f64; 14] =
 const FIRST_TOKENS: [f64; 16] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 /// The conventions' boundaries for the time per output token.
-const OUTPUT_TOKENS: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
+const OUTPUT_TOKENS: [f64; 13] =
+    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 /// The conventions' boundaries for token counts: powers of 4.
 const TOKEN_COUNTS: [f64; 14] = [
-    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0,
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
     67_108_864.0,
 ];
 
@@ -71,24 +85,31 @@ pub(crate) trait Lanes: Send + Sync {
     fn collected(&self);
 }
 
-/// What a full queue, or a full table, did not take.
+/// What a full queue, or a full table, did not take: `serving.dropped.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DroppedKind {
+#[non_exhaustive]
+pub enum DroppedKind {
     /// A finding, its span event or its alarm.
     Finding,
     /// A lane that nobody opened, beyond the limit of lanes.
     Lane,
+    /// A line of engine output, on its way to the log file. It was observed.
+    LogLine,
+    /// A line of engine output, on its way to the program's own log. It was observed.
+    EngineEvent,
 }
 
 impl DroppedKind {
     /// Every kind.
-    pub(crate) const ALL: [Self; 2] = [Self::Finding, Self::Lane];
+    pub(crate) const ALL: [Self; 4] = [Self::Finding, Self::Lane, Self::LogLine, Self::EngineEvent];
 
     /// The value of `serving.dropped.kind`.
-    pub(crate) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Finding => "finding",
             Self::Lane => "lane",
+            Self::LogLine => "log_line",
+            Self::EngineEvent => "engine_event",
         }
     }
 }
@@ -109,10 +130,17 @@ pub(crate) struct GenAi(Vec<KeyValue>);
 impl GenAi {
     /// Those of a request on `lane`.
     pub(crate) fn new(lane: &LaneState, operation: Option<&str>) -> Self {
-        let operation = OPERATIONS.into_iter().find(|known| Some(*known) == operation).unwrap_or(names::OTHER);
-        let provider = lane.engine().map_or_else(|| names::OTHER.to_owned(), |engine| provider(engine));
-        let mut attributes = vec![KeyValue::new(names::OPERATION, operation), KeyValue::new(names::PROVIDER, provider)];
-        attributes.extend(lane.config().model().map(|model| KeyValue::new(names::REQUEST_MODEL, model.clone())));
+        let operation =
+            OPERATIONS.into_iter().find(|known| Some(*known) == operation).unwrap_or(names::OTHER);
+        let provider =
+            lane.engine().map_or_else(|| names::OTHER.to_owned(), |engine| provider(engine));
+        let mut attributes = vec![
+            KeyValue::new(names::OPERATION, operation),
+            KeyValue::new(names::PROVIDER, provider),
+        ];
+        attributes.extend(
+            lane.config().model().map(|model| KeyValue::new(names::REQUEST_MODEL, model.clone())),
+        );
         Self(attributes)
     }
 
@@ -145,18 +173,48 @@ impl Instruments {
     /// Makes them all; the observable ones read `lanes` as long as those live.
     pub(crate) fn new(meter: &Meter, lanes: &Weak<dyn Lanes>) -> Self {
         observe(meter, lanes);
-        let counter = |name, unit, what| meter.u64_counter(name).with_unit(unit).with_description(what).build();
+        let counter = |name, unit, what| {
+            meter.u64_counter(name).with_unit(unit).with_description(what).build()
+        };
         let histogram = |name, unit, boundaries: &[f64], what| {
-            let builder = meter.f64_histogram(name).with_unit(unit).with_boundaries(boundaries.to_vec());
+            let builder =
+                meter.f64_histogram(name).with_unit(unit).with_boundaries(boundaries.to_vec());
             builder.with_description(what).build()
         };
         Self {
-            placement_violations: counter(names::PLACEMENT_VIOLATIONS, VIOLATION, "Loads that broke their plan."),
-            decode_rate: histogram(names::DECODE_RATE, TOKENS_PER_SECOND, &RATES, "Decode rates of requests."),
-            decode_ratio: histogram(names::DECODE_RATIO, ONE, &RATIOS, "Decode rates over the expected rate."),
-            prefill_rate: histogram(names::PREFILL_RATE, TOKENS_PER_SECOND, &RATES, "Prefill rates of requests."),
-            throughput_violations: counter(names::THROUGHPUT_VIOLATIONS, VIOLATION, "Requests under the floor."),
-            throughput_judged: counter(names::THROUGHPUT_JUDGED, REQUEST, "Requests by the verdict on their rate."),
+            placement_violations: counter(
+                names::PLACEMENT_VIOLATIONS,
+                VIOLATION,
+                "Loads that broke their plan.",
+            ),
+            decode_rate: histogram(
+                names::DECODE_RATE,
+                TOKENS_PER_SECOND,
+                &RATES,
+                "Decode rates of requests.",
+            ),
+            decode_ratio: histogram(
+                names::DECODE_RATIO,
+                ONE,
+                &RATIOS,
+                "Decode rates over the expected rate.",
+            ),
+            prefill_rate: histogram(
+                names::PREFILL_RATE,
+                TOKENS_PER_SECOND,
+                &RATES,
+                "Prefill rates of requests.",
+            ),
+            throughput_violations: counter(
+                names::THROUGHPUT_VIOLATIONS,
+                VIOLATION,
+                "Requests under the floor.",
+            ),
+            throughput_judged: counter(
+                names::THROUGHPUT_JUDGED,
+                REQUEST,
+                "Requests by the verdict on their rate.",
+            ),
             in_flight: meter
                 .i64_up_down_counter(names::IN_FLIGHT)
                 .with_unit(REQUEST)
@@ -198,14 +256,24 @@ impl Instruments {
     }
 
     /// A load broke its plan.
-    pub(crate) fn placement_violated(&self, lane: &[KeyValue], verdict: PlacementVerdict, cause: Option<Cause>) {
+    pub(crate) fn placement_violated(
+        &self,
+        lane: &[KeyValue],
+        verdict: PlacementVerdict,
+        cause: Option<Cause>,
+    ) {
         let verdict = KeyValue::new(names::VERDICT, verdict.as_str());
         let cause = cause.map(|cause| KeyValue::new(names::CAUSE, cause.as_str()));
         self.placement_violations.add(1, &with(lane, std::iter::once(verdict).chain(cause)));
     }
 
     /// One request's rate was judged, whoever told it: a response or the engine's log.
-    pub(crate) fn judged(&self, lane: &[KeyValue], timings: Option<&Timings>, judgement: RateJudgement) {
+    pub(crate) fn judged(
+        &self,
+        lane: &[KeyValue],
+        timings: Option<&Timings>,
+        judgement: RateJudgement,
+    ) {
         let verdict = KeyValue::new(names::RATE_VERDICT, judgement.verdict.as_str());
         self.throughput_judged.add(1, &with(lane, [verdict]));
         if judgement.verdict == RateVerdict::Degraded {
@@ -232,11 +300,14 @@ impl Instruments {
         if let Some(rate) = timings.decode_rate {
             self.time_per_output_token.record(rate.get().recip(), &request.0);
         }
-        let counts =
-            [(names::TOKEN_TYPE_INPUT, timings.prompt_tokens), (names::TOKEN_TYPE_OUTPUT, timings.decode_tokens)];
+        let counts = [
+            (names::TOKEN_TYPE_INPUT, timings.prompt_tokens),
+            (names::TOKEN_TYPE_OUTPUT, timings.decode_tokens),
+        ];
         for (kind, tokens) in counts {
             if let Some(tokens) = tokens {
-                self.token_usage.record(tokens, &request.with(KeyValue::new(names::TOKEN_TYPE, kind)));
+                self.token_usage
+                    .record(tokens, &request.with(KeyValue::new(names::TOKEN_TYPE, kind)));
             }
         }
     }
@@ -279,7 +350,10 @@ impl Instruments {
 
     /// Time passed in blindness.
     pub(crate) fn unseen(&self, lane: &[KeyValue], cause: BlindCause, time: Duration) {
-        self.unseen.add(time.as_secs_f64(), &with(lane, [KeyValue::new(names::BLIND_CAUSE, cause.as_str())]));
+        self.unseen.add(
+            time.as_secs_f64(),
+            &with(lane, [KeyValue::new(names::BLIND_CAUSE, cause.as_str())]),
+        );
     }
 }
 
@@ -351,7 +425,10 @@ fn observe_layers(lane: &LaneState, gauge: &dyn AsyncInstrument<u64>) {
     let Some((accelerator, host)) = lane.placement().and_then(layers) else { return };
     let lane = labels(lane);
     for (residence, layers) in [(Residence::Accelerator, accelerator), (Residence::Host, host)] {
-        gauge.observe(layers.into(), &with(&lane, [KeyValue::new(names::RESIDENCE, residence.as_str())]));
+        gauge.observe(
+            layers.into(),
+            &with(&lane, [KeyValue::new(names::RESIDENCE, residence.as_str())]),
+        );
     }
 }
 
@@ -383,7 +460,10 @@ fn observe_state(lane: &LaneState, gauge: &dyn AsyncInstrument<u64>) {
     let lane = labels(lane);
     for verdict in PlacementVerdict::ALL {
         let is_present = Some(verdict) == present;
-        gauge.observe(is_present.into(), &with(&lane, [KeyValue::new(names::VERDICT, verdict.as_str())]));
+        gauge.observe(
+            is_present.into(),
+            &with(&lane, [KeyValue::new(names::VERDICT, verdict.as_str())]),
+        );
     }
 }
 
@@ -404,7 +484,10 @@ fn observe_alarms(lane: &LaneState, lives: bool, gauge: &dyn AsyncInstrument<u64
         if !stands && !lives {
             continue;
         }
-        gauge.observe(stands.into(), &with(&labels, [KeyValue::new(names::ALARM, names::alarm(kind))]));
+        gauge.observe(
+            stands.into(),
+            &with(&labels, [KeyValue::new(names::ALARM, names::alarm(kind))]),
+        );
     }
 }
 

@@ -57,7 +57,10 @@ pub(crate) fn response_attributes(timings: &Timings) -> Vec<KeyValue> {
     known.text(names::RESPONSE_ID, timings.response_id.as_deref());
     known.float(names::TIME_TO_FIRST_CHUNK, timings.time_to_first_token.map(|it| it.as_secs_f64()));
     if let Some(reason) = timings.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
-        known.0.push(KeyValue::new(names::FINISH_REASONS, strings([StringValue::from(reason.to_owned())])));
+        known.0.push(KeyValue::new(
+            names::FINISH_REASONS,
+            strings([StringValue::from(reason.to_owned())]),
+        ));
     }
     known.0
 }
@@ -103,7 +106,8 @@ impl Known {
     }
 
     fn float(&mut self, key: &'static str, value: Option<f64>) {
-        self.0.extend(value.filter(|value| value.is_finite()).map(|value| KeyValue::new(key, value)));
+        self.0
+            .extend(value.filter(|value| value.is_finite()).map(|value| KeyValue::new(key, value)));
     }
 }
 
@@ -173,7 +177,9 @@ mod tests {
 
     #[test]
     fn an_engine_names_its_provider_without_dots() {
-        for (engine, expected) in [("llama.cpp", "llama_cpp"), ("ollama", "ollama"), ("vllm", "vllm")] {
+        for (engine, expected) in
+            [("llama.cpp", "llama_cpp"), ("ollama", "ollama"), ("vllm", "vllm")]
+        {
             assert_eq!(provider(engine), expected);
         }
     }

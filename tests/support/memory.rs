@@ -2,6 +2,8 @@
 //!
 //! Every expectation prints what there *was* when it fails.
 
+#![allow(clippy::cast_precision_loss, reason = "counts of a test are small")]
+
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,9 +14,13 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::{InMemoryLogExporter, SdkLogger, SdkLoggerProvider};
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use opentelemetry_sdk::metrics::data::{
+    AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics,
+};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
-use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracer, SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{
+    InMemorySpanExporter, Sampler, SdkTracer, SdkTracerProvider, SpanData,
+};
 use serving_sentinel::layer::{SentinelLayer, SentinelLayerBuilder, flush};
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Subscriber, dispatcher};
@@ -41,10 +47,16 @@ impl Providers {
     }
 
     pub fn sampling(sampler: Sampler) -> Self {
-        let (spans, points, records) = <(InMemorySpanExporter, InMemoryMetricExporter, InMemoryLogExporter)>::default();
+        let (spans, points, records) =
+            <(InMemorySpanExporter, InMemoryMetricExporter, InMemoryLogExporter)>::default();
         Self {
-            traces: SdkTracerProvider::builder().with_simple_exporter(spans.clone()).with_sampler(sampler).build(),
-            metrics: SdkMeterProvider::builder().with_reader(PeriodicReader::builder(points.clone()).build()).build(),
+            traces: SdkTracerProvider::builder()
+                .with_simple_exporter(spans.clone())
+                .with_sampler(sampler)
+                .build(),
+            metrics: SdkMeterProvider::builder()
+                .with_reader(PeriodicReader::builder(points.clone()).build())
+                .build(),
             logs: SdkLoggerProvider::builder().with_simple_exporter(records.clone()).build(),
             spans,
             points,
@@ -97,14 +109,25 @@ impl Providers {
             severity: log.record.severity_text().unwrap_or_default().to_owned(),
             body: log.record.body().map(any_text).unwrap_or_default(),
             trace: log.record.trace_context().map(|context| context.trace_id.to_string()),
-            attributes: log.record.attributes_iter().map(|(key, value)| (key.to_string(), any_text(value))).collect(),
+            attributes: log
+                .record
+                .attributes_iter()
+                .map(|(key, value)| (key.to_string(), any_text(value)))
+                .collect(),
         });
-        Exported { spans: self.spans.get_finished_spans().unwrap(), points: self.points(), records: records.collect() }
+        Exported {
+            spans: self.spans.get_finished_spans().unwrap(),
+            points: self.points(),
+            records: records.collect(),
+        }
     }
 
     fn points(&self) -> Vec<Point> {
         let finished = self.points.get_finished_metrics().unwrap();
-        let metrics = finished.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
+        let metrics = finished
+            .iter()
+            .flat_map(ResourceMetrics::scope_metrics)
+            .flat_map(ScopeMetrics::metrics);
         metrics
             .flat_map(|metric| match metric.data() {
                 AggregatedMetrics::F64(data) => points(metric.name(), data, |value| value),
@@ -163,7 +186,11 @@ impl Exported {
     pub fn span(&self, name: &str) -> &SpanData {
         match self.spans(name)[..] {
             [span] => span,
-            ref found => panic!("{} spans `{name}` instead of one among:\n{}", found.len(), self.list_spans()),
+            ref found => panic!(
+                "{} spans `{name}` instead of one among:\n{}",
+                found.len(),
+                self.list_spans()
+            ),
         }
     }
 
@@ -174,14 +201,23 @@ impl Exported {
         let found: Vec<_> = span.events.iter().filter(|found| found.name == event).collect();
         match found[..] {
             [found] => attributes(&found.attributes),
-            _ => panic!("{} events `{event}` instead of one on `{}`:\n{}", found.len(), span.name, self.list_spans()),
+            _ => panic!(
+                "{} events `{event}` instead of one on `{}`:\n{}",
+                found.len(),
+                span.name,
+                self.list_spans()
+            ),
         }
     }
 
     /// No span has an event whose name begins so.
     #[track_caller]
     pub fn expect_no_event(&self, prefix: &str) {
-        let found = self.spans.iter().flat_map(|span| span.events.iter()).any(|event| event.name.starts_with(prefix));
+        let found = self
+            .spans
+            .iter()
+            .flat_map(|span| span.events.iter())
+            .any(|event| event.name.starts_with(prefix));
         assert!(!found, "an event `{prefix}..` among:\n{}", self.list_spans());
     }
 
@@ -195,7 +231,11 @@ impl Exported {
     pub fn record(&self, name: &str) -> &Record {
         match self.records(name)[..] {
             [record] => record,
-            ref found => panic!("{} records `{name}` instead of one among:\n{:#?}", found.len(), self.records),
+            ref found => panic!(
+                "{} records `{name}` instead of one among:\n{:#?}",
+                found.len(),
+                self.records
+            ),
         }
     }
 
@@ -210,7 +250,9 @@ impl Exported {
     pub fn points(&self, metric: &str, attributes: &[(&str, &str)]) -> Vec<&Point> {
         let has = |point: &&Point| {
             point.metric == metric
-                && attributes.iter().all(|(key, value)| point.attributes.get(*key).is_some_and(|it| it == value))
+                && attributes
+                    .iter()
+                    .all(|(key, value)| point.attributes.get(*key).is_some_and(|it| it == value))
         };
         self.points.iter().filter(has).collect()
     }
@@ -232,7 +274,11 @@ impl Exported {
     #[track_caller]
     pub fn expect_no_point(&self, metric: &str, attributes: &[(&str, &str)]) {
         let found = self.points(metric, attributes);
-        assert!(found.is_empty(), "points `{metric}` with {attributes:?} among:\n{}", self.list_points());
+        assert!(
+            found.is_empty(),
+            "points `{metric}` with {attributes:?} among:\n{}",
+            self.list_points()
+        );
     }
 
     fn list_spans(&self) -> String {
@@ -277,7 +323,10 @@ fn any_text(value: &AnyValue) -> String {
 fn points<T: Copy>(metric: &str, data: &MetricData<T>, float: fn(T) -> f64) -> Vec<Point> {
     let point = |attributes: Vec<&KeyValue>, value: T, count: u64| Point {
         metric: metric.to_owned(),
-        attributes: attributes.into_iter().map(|it| (it.key.to_string(), text(&it.value))).collect(),
+        attributes: attributes
+            .into_iter()
+            .map(|it| (it.key.to_string(), text(&it.value)))
+            .collect(),
         value: float(value),
         count,
     };
@@ -285,10 +334,13 @@ fn points<T: Copy>(metric: &str, data: &MetricData<T>, float: fn(T) -> f64) -> V
         MetricData::Gauge(gauge) => {
             gauge.data_points().map(|it| point(it.attributes().collect(), it.value(), 1)).collect()
         }
-        MetricData::Sum(sum) => sum.data_points().map(|it| point(it.attributes().collect(), it.value(), 1)).collect(),
-        MetricData::Histogram(histogram) => {
-            histogram.data_points().map(|it| point(it.attributes().collect(), it.sum(), it.count())).collect()
+        MetricData::Sum(sum) => {
+            sum.data_points().map(|it| point(it.attributes().collect(), it.value(), 1)).collect()
         }
+        MetricData::Histogram(histogram) => histogram
+            .data_points()
+            .map(|it| point(it.attributes().collect(), it.sum(), it.count()))
+            .collect(),
         MetricData::ExponentialHistogram(_) => Vec::new(),
     }
 }

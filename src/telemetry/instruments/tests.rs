@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use opentelemetry::metrics::MeterProvider;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
+use opentelemetry_sdk::metrics::data::{
+    AggregatedMetrics, Metric, MetricData, ResourceMetrics, ScopeMetrics,
+};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 
 use super::*;
@@ -35,7 +37,8 @@ impl Lanes for OneLane {
 fn loaded() -> LaneState {
     let now = Instant::now();
     let config = LaneConfig::new("chat-0").with_engine("llama.cpp").with_plan(Plan::GPU);
-    let mut lane = LaneState::new(config.with_expected_rate(100.0, "a test").unwrap(), Policy::default());
+    let mut lane =
+        LaneState::new(config.with_expected_rate(100.0, "a test").unwrap(), Policy::default());
     let lines = [
         Evidence::LoadBegins { role: Role::Main, model: None },
         Evidence::Banner { offloaded: 19, total: 19 },
@@ -56,7 +59,9 @@ fn loaded() -> LaneState {
 /// Records once on everything, and gives what is exported.
 fn exported() -> BTreeMap<String, String> {
     let exporter = InMemoryMetricExporter::default();
-    let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    let provider = SdkMeterProvider::builder()
+        .with_reader(PeriodicReader::builder(exporter.clone()).build())
+        .build();
     let lanes: Arc<dyn Lanes> = Arc::new(OneLane(Mutex::new(loaded())));
     let instruments = Instruments::new(&provider.meter("test"), &Arc::downgrade(&lanes));
 
@@ -81,7 +86,8 @@ fn exported() -> BTreeMap<String, String> {
 
     provider.force_flush().unwrap();
     let finished = exporter.get_finished_metrics().unwrap();
-    let metrics = finished.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
+    let metrics =
+        finished.iter().flat_map(ResourceMetrics::scope_metrics).flat_map(ScopeMetrics::metrics);
     metrics.map(|metric| (metric.name().to_owned(), described(metric))).collect()
 }
 
@@ -97,25 +103,37 @@ fn described(metric: &Metric) -> String {
 
 fn shape<T>(data: &MetricData<T>) -> (&'static str, String, String) {
     match data {
-        MetricData::Gauge(gauge) => {
-            ("gauge", String::new(), keys(gauge.data_points().map(|point| point.attributes().collect())))
-        }
+        MetricData::Gauge(gauge) => (
+            "gauge",
+            String::new(),
+            keys(gauge.data_points().map(|point| point.attributes().collect())),
+        ),
         MetricData::Sum(sum) => {
             let kind = if sum.is_monotonic() { "counter" } else { "up-down counter" };
             (kind, String::new(), keys(sum.data_points().map(|point| point.attributes().collect())))
         }
         MetricData::Histogram(histogram) => {
-            let bounds = histogram.data_points().next().unwrap().bounds().map(|bound| bound.to_string());
+            let bounds =
+                histogram.data_points().next().unwrap().bounds().map(|bound| bound.to_string());
             let bounds = bounds.collect::<Vec<_>>().join(" ");
-            ("histogram", bounds, keys(histogram.data_points().map(|point| point.attributes().collect())))
+            (
+                "histogram",
+                bounds,
+                keys(histogram.data_points().map(|point| point.attributes().collect())),
+            )
         }
-        MetricData::ExponentialHistogram(_) => ("exponential histogram", String::new(), String::new()),
+        MetricData::ExponentialHistogram(_) => {
+            ("exponential histogram", String::new(), String::new())
+        }
     }
 }
 
 fn keys<'a>(points: impl Iterator<Item = Vec<&'a KeyValue>>) -> String {
-    let mut keys: Vec<_> =
-        points.flatten().map(|attribute| attribute.key.to_string()).filter(|key| !is_of_lane(key)).collect();
+    let mut keys: Vec<_> = points
+        .flatten()
+        .map(|attribute| attribute.key.to_string())
+        .filter(|key| !is_of_lane(key))
+        .collect();
     keys.sort();
     keys.dedup();
     keys.join(" ")
@@ -173,9 +191,12 @@ fn a_refuted_banner_is_no_number() {
 #[test]
 fn an_operation_nobody_knows_makes_no_series_of_its_own() {
     let lane = loaded();
-    for (operation, expected) in [(Some("chat"), "chat"), (Some("/v1/x?y=1"), names::OTHER), (None, names::OTHER)] {
+    for (operation, expected) in
+        [(Some("chat"), "chat"), (Some("/v1/x?y=1"), names::OTHER), (None, names::OTHER)]
+    {
         let GenAi(attributes) = GenAi::new(&lane, operation);
-        let found = attributes.iter().find(|attribute| attribute.key.as_str() == names::OPERATION).unwrap();
+        let found =
+            attributes.iter().find(|attribute| attribute.key.as_str() == names::OPERATION).unwrap();
         assert_eq!(found.value.as_str(), expected);
     }
 }
