@@ -9,12 +9,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use serving_sentinel::layer::DroppedKind;
+use serving_sentinel::lane::LaneConfig;
+use serving_sentinel::layer::{DroppedKind, Lane, SentinelLayer};
 use serving_sentinel::output::{LogFile, Observe, OutputReader, OutputSummary};
+use serving_sentinel::placement::{PlacementVerdict, Plan};
 use tokio::io::{AsyncRead, AsyncWriteExt as _, ReadBuf, duplex};
 use tokio::sync::mpsc;
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Level, Subscriber, dispatcher};
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt as _};
 
 /// Sends on what it is given.
@@ -194,4 +197,30 @@ async fn without_a_pipe_there_is_nothing_to_wait_for() {
         OutputReader::with_observer("chat-0", wire).run(None::<&[u8]>, None::<&[u8]>).await;
     assert_eq!(told(observed), ["closed"]);
     assert_eq!(summary, OutputSummary::default());
+}
+
+#[tokio::test]
+async fn a_watched_engine_is_judged_and_its_lines_are_said() {
+    let log = include_bytes!("fixtures/cases/006-cpu-only-build-no-banner.log");
+    let events = Events::default();
+    let dispatch = Dispatch::new(
+        tracing_subscriber::registry()
+            .with(
+                events
+                    .clone()
+                    .with_filter(filter_fn(|meta| meta.target() == "serving_sentinel::engine")),
+            )
+            .with(SentinelLayer::default()),
+    );
+    let config = LaneConfig::new("chat-0").with_plan(Plan::GPU);
+    let lane = dispatcher::with_default(&dispatch, || Lane::open(config));
+    let summary = tokio::spawn(lane.watch(None::<&[u8]>, Some(&log[..]))).await.unwrap();
+    lane.ready();
+    let placement = lane.snapshot().unwrap().placement.unwrap();
+    assert_eq!(placement.verdict, PlacementVerdict::CpuFallback);
+    assert_eq!(
+        events.0.lock().unwrap().len() as u64,
+        summary.lines,
+        "in the program's own log, too"
+    );
 }

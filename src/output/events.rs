@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
+use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level, dispatcher, event};
 
 use super::Stream;
 use super::worker::{Batch, Item};
+use crate::telemetry::names;
 
 /// What a worker of events does with a batch: one event each, to `dispatch`.
 pub(super) fn sayer(
@@ -15,7 +17,13 @@ pub(super) fn sayer(
     lane: Arc<str>,
     level: Level,
 ) -> impl FnMut(&Batch) + Send + 'static {
+    // A callsite first met with no subscriber can be put to sleep for all of them: tracing-core asks only the thread's
+    // own while it knows of no more than one.
+    let nobody_listens = dispatch.is::<NoSubscriber>();
     move |batch| {
+        if nobody_listens {
+            return;
+        }
         dispatcher::with_default(&dispatch, || {
             for (item, text) in batch.iter() {
                 match item {
@@ -34,13 +42,13 @@ fn say_line(level: Level, lane: &str, stream: Stream, text: &[u8], truncated: bo
     macro_rules! say {
         ($level:expr) => {
             event!(
-                name: "serving.engine.line",
-                target: "serving_sentinel::engine",
+                name: names::LINE_EVENT,
+                target: names::ENGINE_TARGET,
                 $level,
-                "serving.lane.name" = lane,
+                { names::LANE_NAME } = lane,
                 stream = stream.as_str(),
                 truncated = truncated.then_some(true),
-                line = &*String::from_utf8_lossy(text),
+                { names::LINE_FIELD } = &*String::from_utf8_lossy(text),
             )
         };
     }
@@ -55,9 +63,9 @@ fn say_line(level: Level, lane: &str, stream: Stream, text: &[u8], truncated: bo
 
 fn say_log_failed(lane: &str, why: &[u8]) {
     event!(
-        target: "serving_sentinel::output",
+        target: names::TARGET,
         Level::WARN,
-        "serving.lane.name" = lane,
+        { names::LANE_NAME } = lane,
         error = &*String::from_utf8_lossy(why),
         "the engine's log file cannot be written, and lines are lost to it; make room or correct its path, it is \
          tried again with the next lines",

@@ -14,9 +14,8 @@ use super::lines::{Line, LineBuffer};
 use super::log_file::{CappedLog, LogFile};
 use super::pipes::Read;
 use super::worker::{self, Batch, Item, Queue};
-use crate::layer::DroppedKind;
-
 use super::{Observe, OutputReader, OutputSummary, Stream, events};
+use crate::layer::DroppedKind;
 
 /// Lines under way, and where they go. Dropped at any moment, it hands on what was read and waits, for a bounded time,
 /// until that is written.

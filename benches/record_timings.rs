@@ -1,0 +1,84 @@
+//! What does a request cost that gives its timings, with all its metrics, beside one record of one histogram?
+#![expect(missing_docs, reason = "a bench")]
+
+use std::hint::black_box;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use serving_sentinel::lane::LaneConfig;
+use serving_sentinel::layer::{Lane, SentinelLayer};
+use serving_sentinel::placement::Plan;
+use serving_sentinel::span_ext::SpanExt as _;
+use serving_sentinel::throughput::Timings;
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry;
+
+mod support;
+
+const ANSWER: &[u8] = br#"{"id":"chatcmpl-1","model":"gemma-3-270m","choices":[{"finish_reason":"length"}],
+"usage":{"completion_tokens":48,"prompt_tokens":30,"total_tokens":78,"prompt_tokens_details":{"cached_tokens":25}},
+"timings":{"cache_n":25,"prompt_n":5,"prompt_ms":31.497,"prompt_per_second":158.745,"predicted_n":48,
+"predicted_ms":561.165,"predicted_per_second":83.754}}"#;
+
+fn lane(dispatch: &Dispatch) -> Result<Lane, Box<dyn std::error::Error>> {
+    let config = LaneConfig::new("chat-0")
+        .with_engine("llama.cpp")
+        .with_model("gemma-3-270m")
+        .with_plan(Plan::GPU)
+        .with_expected_rate(85.0, "a bench")?;
+    Ok(with_default(dispatch, || {
+        let lane = Lane::open(config);
+        for line in include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log").lines() {
+            lane.observe_line(line.as_bytes());
+        }
+        lane
+    }))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut criterion = support::criterion();
+    let timings = Timings::from_response(ANSWER)?;
+    let meters = || SdkMeterProvider::builder().with_periodic_exporter(InMemoryMetricExporter::default()).build();
+
+    let (one, of_layer, of_traced) = (meters(), meters(), meters());
+    let histogram = one.meter("bench").f64_histogram("serving.decode.rate").build();
+    let attributes = [
+        KeyValue::new("serving.lane.name", "chat-0"),
+        KeyValue::new("serving.engine.name", "llama.cpp"),
+        KeyValue::new("gen_ai.request.model", "gemma-3-270m"),
+        KeyValue::new("serving.timing.source", "engine_response"),
+    ];
+    let sentinel = || SentinelLayer::builder();
+    let alone = Dispatch::new(registry().with(sentinel().meter_provider(of_layer.clone()).build()));
+    let tracer = opentelemetry::trace::TracerProvider::tracer(&SdkTracerProvider::builder().build(), "bench");
+    let traced = Dispatch::new(
+        registry()
+            .with(tracing_opentelemetry::layer().with_tracer(tracer))
+            .with(sentinel().meter_provider(of_traced.clone()).build()),
+    );
+    let (lane_alone, lane_traced) = (lane(&alone)?, lane(&traced)?);
+
+    support::Question::new("record_timings")
+        .contender("one_histogram_record", || histogram.record(black_box(83.754), black_box(&attributes)))
+        .prepared(
+            "all_metrics",
+            || with_default(&alone, || lane_alone.request_span("chat")),
+            |span| {
+                black_box(span.record_timings(black_box(&timings)));
+            },
+        )
+        .prepared(
+            "all_metrics_and_span_attributes",
+            || with_default(&traced, || lane_traced.request_span("chat")),
+            |span| {
+                black_box(span.record_timings(black_box(&timings)));
+            },
+        )
+        .ask(&mut criterion);
+    criterion.final_summary();
+    Ok(())
+}
