@@ -119,9 +119,9 @@ impl Lane {
         }
     }
 
-    /// The engine's output is closed. If the engine lives on, that is blindness.
+    /// The engine's output is closed. If the engine lives on (no [`ended`](Self::ended) follows), that is blindness.
     pub fn output_closed(&self) {
-        self.act(|state, findings| state.blind(BlindCause::OutputClosed, true, now(), findings));
+        self.act(|state, _| state.output_closed(now()));
     }
 
     /// Counts lines of its output of which only the beginning was observed: `serving.sentinel.truncated`.
