@@ -143,12 +143,11 @@ impl Matcher {
         let mut literals: Vec<&str> = Vec::new();
         let mut formats_of_literal: Vec<Vec<usize>> = Vec::new();
         for (index, format) in formats.iter().enumerate() {
-            match literals.iter().position(|literal| **literal == *format.literal) {
-                Some(known) => formats_of_literal[known].push(index),
-                None => {
-                    literals.push(&format.literal);
-                    formats_of_literal.push(vec![index]);
-                }
+            if let Some(known) = literals.iter().position(|literal| **literal == *format.literal) {
+                formats_of_literal[known].push(index);
+            } else {
+                literals.push(&format.literal);
+                formats_of_literal.push(vec![index]);
             }
         }
         let continues = |other: &Format, head: &Format| {
@@ -320,5 +319,95 @@ impl ServiceState {
         if let Some(device) = disguised.filter(|device| !self.software_devices.contains(device)) {
             self.software_devices.push(device);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct File {
+        format: Vec<Row>,
+    }
+
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+        rejects: Vec<String>,
+        matches: Vec<Sample>,
+    }
+
+    #[derive(Deserialize)]
+    struct Sample {
+        line: String,
+    }
+
+    /// The formats that read one of a line's messages, those that yield nothing left out.
+    fn readers(matcher: &Matcher, line: &str) -> Vec<String> {
+        let opened = unwrap::open(line.as_bytes());
+        let reads = |format: &&Format| {
+            let mut reads = false;
+            opened.messages.for_each(|message| reads |= format.read(message).is_some());
+            reads
+        };
+        let telling = matcher.formats().filter(|format| format.kind.name != NOTHING);
+        telling.filter(reads).map(|format| format.id().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_sample_is_recognised_by_its_row_alone_and_no_reject_is() {
+        let matcher = Matcher::builtin();
+        for (name, text) in BUILTIN {
+            let file: File = toml::from_str(text).unwrap();
+            for row in &file.format {
+                let format = matcher.formats().find(|format| format.id() == row.id).unwrap();
+                for sample in &row.matches {
+                    let alone =
+                        if format.kind.name == NOTHING { vec![] } else { vec![row.id.clone()] };
+                    assert_eq!(
+                        readers(&matcher, &sample.line),
+                        alone,
+                        "{name}, {}: {}",
+                        row.id,
+                        sample.line
+                    );
+                }
+                for reject in &row.rejects {
+                    assert!(
+                        !readers(&matcher, reject).contains(&row.id),
+                        "{name}, {}: {reject}",
+                        row.id
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_no_interest_leaves_no_trace() {
+        let mut stream = StreamState::default();
+        let recognised = Matcher::builtin()
+            .recognise(b"main: binding port with default address family", &mut stream);
+        assert!(
+            recognised.engine.is_none()
+                && recognised.evidence.is_empty()
+                && recognised.service.is_none()
+        );
+        assert_eq!((stream.candidates.capacity(), stream.services.len(), stream.lines), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_is_remembered_of_services_is_bounded() {
+        let mut stream = StreamState::default();
+        for number in 0..MOST_SERVICES + 2 {
+            let line = format!("name-{number}  | main: model loaded");
+            assert_eq!(
+                Matcher::builtin().recognise(line.as_bytes(), &mut stream).evidence.len(),
+                1
+            );
+        }
+        assert_eq!(stream.services.len(), 2);
     }
 }

@@ -60,7 +60,7 @@ fn samples(file: &File) -> impl Iterator<Item = (&Row, &Sample)> {
 }
 
 /// The facts of a sample's line, wrapped, in a stream of its own.
-fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Facts {
+fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Found {
     let mut stream = StreamState::default();
     if let Some(head) = &sample.after {
         recognise(wrap(head).as_bytes(), &mut stream);
@@ -72,10 +72,11 @@ fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Facts {
         (words.kind, fields)
     };
     let engine = recognised.engine.as_deref().map(str::to_owned);
-    Facts { engine, service: recognised.service, facts: words.into_iter().map(texts).collect() }
+    Found { engine, service: recognised.service, facts: words.into_iter().map(texts).collect() }
 }
 
-struct Facts {
+/// What is found in a line.
+struct Found {
     engine: Option<String>,
     service: Option<serving_sentinel::engines::Service>,
     facts: Vec<(&'static str, BTreeMap<String, String>)>,
