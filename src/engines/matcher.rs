@@ -99,6 +99,32 @@ impl Matcher {
     /// A format with the id of one that is known for the same engine takes its place, others are added and tried
     /// first. Residence rules are asked before the known ones. The file's own samples are run.
     ///
+    /// A format's pattern meets the bare message, all of it. What it captures, and what `with` gives, are the fields of
+    /// the evidence. The keys are explained at the head of `src/engines/llama_cpp.toml`.
+    ///
+    /// ```
+    /// use serving_sentinel::engines::{Matcher, StreamState};
+    /// use serving_sentinel::evidence::Evidence;
+    ///
+    /// let matcher = Matcher::builtin().with_file("fork.toml", r#"
+    ///     engine = "llama.cpp"
+    ///
+    ///     [[format]]
+    ///     id = "fork_banner"
+    ///     yields = "banner"
+    ///     literal = "layers on the device"
+    ///     pattern = '^fork: (?<offloaded>\d+) of (?<total>\d+) layers on the device$'
+    ///     source = "our fork, 2026-10"
+    ///     rejects = ["3 of 4 layers on the device"]
+    ///     [[format.matches]]
+    ///     line = "fork: 3 of 4 layers on the device"
+    /// "#)?;
+    /// let line = b"Jun 18 08:57:40 host1 fork[7]: fork: 30 of 33 layers on the device";
+    /// let recognised = matcher.recognise(line, &mut StreamState::default());
+    /// assert_eq!(recognised.evidence, [Evidence::Banner { offloaded: 30, total: 33 }]);
+    /// # Ok::<(), serving_sentinel::engines::LoadFormatsError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`LoadFormatsError`] with place and id, for a file that is not of the form or not true to its own samples.

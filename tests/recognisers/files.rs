@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serving_sentinel::engines::{Matcher, StreamState};
 
-use crate::{WRAPPINGS, recognise};
+use crate::{OWN, WRAPPINGS, recognise};
 
 #[derive(Deserialize)]
 struct File {
@@ -20,6 +20,8 @@ struct Row {
     id: String,
     yields: String,
     literal: String,
+    #[serde(default)]
+    raw: bool,
     rejects: Vec<String>,
     matches: Vec<Sample>,
 }
@@ -162,6 +164,21 @@ fn every_sample_is_recognised_behind_every_prefix() {
                 );
                 assert!(wrapped.engine.is_some(), "{} behind {}", row.id, wrapping.name);
             }
+        }
+    }
+}
+
+#[test]
+fn beside_prefixed_lines_only_raw_rows_count_without_the_prefix() {
+    for (_, file) in files() {
+        let text_samples = samples(&file).filter(|(_, sample)| !sample.line.starts_with('{'));
+        for (row, sample) in text_samples.filter(|(row, _)| row.yields != "nothing") {
+            let mut stream = StreamState::default();
+            let head =
+                sample.after.as_deref().unwrap_or("print_info: arch                  = gemma3");
+            recognise(format!("{OWN}{head}").as_bytes(), &mut stream);
+            let (_, words) = recognise(sample.line.as_bytes(), &mut stream);
+            assert_eq!(words.len(), usize::from(row.raw), "{}: {:?}", row.id, sample.line);
         }
     }
 }
