@@ -13,6 +13,8 @@ mod residence;
 mod unwrap;
 mod yields;
 
+pub mod verbosity;
+
 use std::sync::Arc;
 
 use crate::evidence::Evidence;

@@ -22,6 +22,7 @@
 //! being written).
 
 mod events;
+pub mod launch;
 mod lines;
 mod log_file;
 mod pipes;

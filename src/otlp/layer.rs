@@ -1,0 +1,155 @@
+//! The `tracing` side: spans become OpenTelemetry spans, and the sentinel's alarms become log
+//! records.
+//!
+//! Engine lines and prompts must never leave, so what passes is chosen here, before any exporter
+//! sees it.
+
+use std::sync::Arc;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::logs::LoggerProvider;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::dispatcher::Dispatch;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::voice::Voice;
+
+/// The layer that spans and events pass to OpenTelemetry.
+pub(super) fn spans<S>(
+    provider: &SdkTracerProvider,
+    level: LevelFilter,
+    private: Arc<[String]>,
+) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
+{
+    tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer_with_scope(super::scope()))
+        // Attributes of a span are those of the telemetry contract, and the program's own.
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .with_filter(SpanFilter { level, private })
+}
+
+/// The layer that turns alarms into log records.
+pub(super) fn alarms<S>(
+    provider: &SdkLoggerProvider,
+    level: LevelFilter,
+    voice: Arc<Voice>,
+) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
+{
+    let bridge = OpenTelemetryTracingBridge::new(&Scoped(provider.clone()));
+    AlarmLayer { bridge, voice }.with_filter(AlarmFilter { level })
+}
+
+// === impl SpanFilter ===
+
+/// Passes all spans, and events but our own: the sentinel writes its findings onto those spans
+/// itself, and the events of engine lines are nobody's business outside.
+struct SpanFilter {
+    level: LevelFilter,
+    private: Arc<[String]>,
+}
+
+impl SpanFilter {
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        let is_private = || {
+            is_within(metadata.target(), super::ALARM_TARGET)
+                || self.names_private(metadata.target())
+        };
+        *metadata.level() <= self.level && !(metadata.is_event() && is_private())
+    }
+
+    fn names_private(&self, target: &str) -> bool {
+        self.private.iter().any(|private| is_within(target, private))
+    }
+}
+
+/// Whether a target is this one or below it.
+fn is_within(target: &str, root: &str) -> bool {
+    target.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+impl<S> Filter<S> for SpanFilter {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+}
+
+// === impl AlarmLayer ===
+
+/// Passes the sentinel's own events and no other.
+struct AlarmFilter {
+    level: LevelFilter,
+}
+
+impl AlarmFilter {
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && metadata.target() == super::ALARM_TARGET
+            && *metadata.level() <= self.level
+    }
+}
+
+impl<S> Filter<S> for AlarmFilter {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+}
+
+struct AlarmLayer {
+    bridge: OpenTelemetryTracingBridge<Scoped, SdkLogger>,
+    voice: Arc<Voice>,
+}
+
+impl<S> Layer<S> for AlarmLayer
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    fn on_register_dispatch(&self, subscriber: &Dispatch) {
+        self.voice.speak_to(subscriber);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        self.bridge.on_event(event, context);
+    }
+}
+
+/// Gives the bridge, which asks for a logger without a name, the one with ours.
+struct Scoped(SdkLoggerProvider);
+
+impl LoggerProvider for Scoped {
+    type Logger = SdkLogger;
+
+    fn logger_with_scope(&self, _: InstrumentationScope) -> SdkLogger {
+        self.0.logger_with_scope(super::scope())
+    }
+}
