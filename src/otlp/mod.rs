@@ -16,7 +16,7 @@
 //!
 //! # What leaves
 //!
-//! All spans up to [`OtlpBuilder::with_level`], with the program's own events inside of them;
+//! All spans up to [`OtlpBuilder::level`], with the program's own events inside of them;
 //! metrics; and, as log records, the sentinel's alarms alone. Events of engine lines stay. A
 //! program that wants its own log exported adds its own bridge:
 //!
@@ -98,20 +98,18 @@ pub use health::{ExportHealth, ExportTrouble, TroubleKind, collector_unreachable
 pub use signal::Signal;
 pub use variables::IgnoredSetting;
 
+use crate::telemetry::names;
 use transport::Transport;
 use voice::Voice;
 
-/// The target of alarms, and the root of all of our targets.
-const ALARM_TARGET: &str = "serving_sentinel";
 /// The target of what is said about exporting itself.
 const TARGET: &str = "serving_sentinel::otlp";
-const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// The instrumentation scope of our spans and log records.
 fn scope() -> InstrumentationScope {
-    InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+    InstrumentationScope::builder(names::SCOPE)
         .with_version(env!("CARGO_PKG_VERSION"))
-        .with_schema_url(SCHEMA_URL)
+        .with_schema_url(names::SCHEMA_URL)
         .build()
 }
 
@@ -246,7 +244,7 @@ impl Otlp {
         self.traces.clone()
     }
 
-    /// The provider of meters, with room for as many lanes as [`OtlpBuilder::with_max_lanes`] says.
+    /// The provider of meters, with room for as many lanes as [`OtlpBuilder::max_lanes`] says.
     pub fn meter_provider(&self) -> SdkMeterProvider {
         self.metrics.clone()
     }
