@@ -19,7 +19,7 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, metric};
-use otlp::{Behaviour, Collector, Item, Wire, attribute, text};
+use otlp::{Behaviour, Certificate, Collector, Item, Wire, attribute, text};
 use serving_sentinel::lane::LaneConfig;
 use serving_sentinel::layer::{Lane, SentinelLayer};
 use serving_sentinel::otlp::{FlushError, Otlp, OtlpBuilder, Signal, TroubleKind};
@@ -202,6 +202,32 @@ fn headers_and_compression_arrive() {
         let encoding = if wire == Wire::Grpc { "grpc-encoding" } else { "content-encoding" };
         assert_eq!(headers("traces")[encoding], "gzip", "{wire:?}");
         collector.wait_for_span("work");
+    }
+}
+
+#[test]
+fn https_is_trusted_by_the_certificate_that_a_variable_names() {
+    let certificate = Certificate::for_localhost();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &certificate.certificate).unwrap();
+    for wire in [Wire::Grpc, Wire::Http] {
+        let collector = Collector::start_secure(wire, &certificate);
+        let endpoint = format!("https://localhost:{}", collector.address().port());
+        let trusting = to(wire, endpoint.clone())
+            .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", file.path())
+            .build()
+            .unwrap();
+        send(&trusting);
+        trusting.shutdown(ENOUGH).unwrap();
+        assert_eq!(collector.received().spans.len(), 1, "{wire:?}");
+
+        let stranger = to(wire, endpoint).build().unwrap();
+        send(&stranger);
+        let Err(FlushError::Undelivered(trouble)) = stranger.shutdown(ENOUGH) else {
+            panic!("{wire:?}: a stranger's certificate was trusted");
+        };
+        assert!(trouble.error.contains("certificate"), "{wire:?}: {trouble}");
+        assert_eq!(collector.received().spans.len(), 1, "{wire:?}");
     }
 }
 

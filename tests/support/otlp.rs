@@ -44,11 +44,16 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point}
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
 use tonic::codec::CompressionEncoding;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 
 /// How long a test waits for what must come.
@@ -173,6 +178,15 @@ impl Collector {
 
     /// Listens on this port, for a collector that comes back.
     pub(crate) fn start_at(wire: Wire, address: SocketAddr) -> Self {
+        Self::start_with(wire, address, None)
+    }
+
+    /// Listens with TLS, as `localhost`, and wants nothing of its clients but that they trust it.
+    pub(crate) fn start_secure(wire: Wire, certificate: &Certificate) -> Self {
+        Self::start_with(wire, "127.0.0.1:0".parse().unwrap(), Some(certificate.clone()))
+    }
+
+    fn start_with(wire: Wire, address: SocketAddr, tls: Option<Certificate>) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new((Received::default(), Behaviour::Accept)),
             changed: Condvar::new(),
@@ -188,7 +202,7 @@ impl Collector {
                 tell.send(listener.local_addr().unwrap()).unwrap();
                 // Whatever is in flight is cut off, as when a collector is killed.
                 tokio::select! {
-                    () = serve(wire, listener, service) => {}
+                    () = serve(wire, listener, service, tls) => {}
                     _ = stopped => {}
                 }
             });
@@ -282,11 +296,16 @@ impl Debug for Collector {
     }
 }
 
-async fn serve(wire: Wire, listener: TcpListener, service: Service) {
+async fn serve(wire: Wire, listener: TcpListener, service: Service, tls: Option<Certificate>) {
     match wire {
         Wire::Grpc => {
             let gzip = CompressionEncoding::Gzip;
-            Server::builder()
+            let mut server = Server::builder();
+            if let Some(Certificate { certificate, key }) = tls {
+                let identity = Identity::from_pem(certificate, key);
+                server = server.tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+            }
+            server
                 .add_service(TraceServiceServer::new(service.clone()).accept_compressed(gzip))
                 .add_service(MetricsServiceServer::new(service.clone()).accept_compressed(gzip))
                 .add_service(LogsServiceServer::new(service).accept_compressed(gzip))
@@ -315,11 +334,69 @@ async fn serve(wire: Wire, listener: TcpListener, service: Service) {
                         http(&logs, "logs", &headers, &body, keep_logs).await
                     }),
                 );
-            axum::serve(listener, router).await.unwrap();
+            match tls {
+                Some(certificate) => {
+                    axum::serve(certificate.listener(listener), router).await.unwrap();
+                }
+                None => axum::serve(listener, router).await.unwrap(),
+            }
         }
         Wire::Reset => loop {
             drop(listener.accept().await);
         },
+    }
+}
+
+// === impl Certificate ===
+
+/// A certificate that signs itself, for `localhost`, and its key, in PEM form.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pub(crate) certificate: String,
+    key: String,
+}
+
+impl Certificate {
+    pub(crate) fn for_localhost() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    fn listener(self, tcp: TcpListener) -> SecureListener {
+        let chain = CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![chain], key)
+            .unwrap();
+        SecureListener { tcp, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+}
+
+struct SecureListener {
+    tcp: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for SecureListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            // A client that does not trust us goes away within the handshake.
+            let Ok((stream, address)) = self.tcp.accept().await else { continue };
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.tcp.local_addr()
     }
 }
 
