@@ -51,9 +51,12 @@ pub struct LaneState {
     last_rate: Option<f64>,
     shifted: Option<Instant>,
     debug_build: Option<String>,
+    output_closed: Option<Instant>,
 }
 
 impl LaneState {
+    /// An engine that ends closes its output a moment before its end is known.
+    const END_FOLLOWS: Duration = Duration::from_secs(2);
     /// So long after a context shift a slow request may be slow because of it.
     const SHIFT_EXPLAINS: Duration = Duration::from_secs(60);
 
@@ -80,6 +83,7 @@ impl LaneState {
             last_rate: None,
             shifted: None,
             debug_build: None,
+            output_closed: None,
         }
     }
 
@@ -101,7 +105,9 @@ impl LaneState {
         if self.engine.is_none() && engine.is_some() {
             self.engine = engine.cloned();
         }
+        self.output_closed = None;
         if !self.blind.is_empty() {
+            self.blind(BlindCause::OutputClosed, false, now, out);
             self.blind(BlindCause::NoOutput, false, now, out);
             if self.engine.is_some() {
                 self.blind(BlindCause::UnknownEngine, false, now, out);
@@ -235,6 +241,11 @@ impl LaneState {
         self.count_logged_rates(true, now, out);
     }
 
+    /// The engine's output is closed. Unless its end follows at once, that is blindness.
+    pub fn output_closed(&mut self, now: Instant) {
+        self.output_closed.get_or_insert(now);
+    }
+
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
@@ -261,6 +272,7 @@ impl LaneState {
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
+        self.output_closed = None;
         self.load = None;
     }
 
@@ -287,6 +299,10 @@ impl LaneState {
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(|load| load.is_due(now)) {
             self.settle(now, out);
+        }
+        if self.output_closed.is_some_and(|at| now.saturating_duration_since(at) >= Self::END_FOLLOWS) {
+            self.output_closed = None;
+            self.blind(BlindCause::OutputClosed, true, now, out);
         }
         self.watch_for_wedges(now, out);
         self.count_logged_rates(false, now, out);

@@ -492,3 +492,21 @@ fn a_debug_build_and_an_unknown_engine_are_said() {
     assert!(alarms(&found).contains(&(AlarmKind::Blind, Raised)));
     assert_eq!(unknown.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::UnknownEngine]);
 }
+
+#[test]
+fn a_closed_output_is_blindness_unless_the_engine_ended() {
+    let mut ended = Bench::gpu();
+    ended.take(on_gpu());
+    ended.act(|lane, now, _| lane.output_closed(now));
+    assert!(ended.at(1).act(|lane, now, out| lane.ended("exit status: 0", now, out)).is_empty());
+    assert!(ended.at(9).tick().is_empty());
+
+    let mut lives = Bench::gpu();
+    lives.take(on_gpu());
+    lives.act(|lane, now, _| lane.output_closed(now));
+    assert!(lives.at(1).tick().is_empty());
+    assert_eq!(alarms(&lives.at(2).tick()), [(AlarmKind::Blind, Raised)]);
+    assert_eq!(lives.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::OutputClosed]);
+    let seen = lives.take([Evidence::Listening]);
+    assert_eq!(alarms(&seen), [(AlarmKind::Blind, Cleared)], "its output is open again");
+}
