@@ -27,6 +27,17 @@ struct KeptAlarm {
     facts: Facts,
 }
 
+/// What is known of the engine's process.
+#[derive(Clone, Copy, Debug)]
+enum Process {
+    /// It speaks, or can.
+    Open,
+    /// Its output closed then. A process that ends closes it, too, a moment before its end is known.
+    OutputClosed(Instant),
+    /// It has ended, and its output with it.
+    Ended,
+}
+
 /// One lane's state.
 #[derive(Debug)]
 pub struct LaneState {
@@ -47,6 +58,8 @@ pub struct LaneState {
     prefill: Option<(u64, Option<TokensPerSecond>)>,
     alarms: BTreeMap<AlarmKind, KeptAlarm>,
     blind: BTreeMap<BlindCause, Alarm>,
+    /// Whether the engine can still be heard.
+    hearing: Process,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -56,6 +69,9 @@ pub struct LaneState {
 impl LaneState {
     /// So long after a context shift a slow request may be slow because of it.
     const SHIFT_EXPLAINS: Duration = Duration::from_secs(60);
+
+    /// An engine whose output closed and that has not ended after so long lives on unheard.
+    const END_IS_DUE: Duration = Duration::from_secs(5);
 
     /// A lane about which nothing is known yet.
     pub fn new(config: LaneConfig, policy: Policy) -> Self {
@@ -76,6 +92,7 @@ impl LaneState {
             prefill: None,
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
+            hearing: Process::Open,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -242,6 +259,14 @@ impl LaneState {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.close(now, out);
+        self.hearing = Process::Ended;
+    }
+
+    /// The engine's output is closed: blindness, unless the process turns out to have ended.
+    pub const fn output_closed(&mut self, now: Instant) {
+        if matches!(self.hearing, Process::Open) {
+            self.hearing = Process::OutputClosed(now);
+        }
     }
 
     /// The lane is no longer watched: what stands of it ends, and that is no recovery.
@@ -257,6 +282,8 @@ impl LaneState {
                 self.blind.get_mut(&cause).and_then(|alarm| alarm.end(Transition::Expired));
             self.tell_blind(cause, transition, out);
         }
+        self.blind.clear();
+        self.hearing = Process::Open;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -299,6 +326,10 @@ impl LaneState {
                 _ => None,
             };
             kept.tell(*kind, transition, out);
+        }
+        if matches!(self.hearing, Process::OutputClosed(at) if now.duration_since(at) >= Self::END_IS_DUE)
+        {
+            self.blind(BlindCause::OutputClosed, true, now, out);
         }
         for cause in self.blind_causes().collect::<Vec<_>>() {
             self.blind(cause, true, now, out);
@@ -404,6 +435,7 @@ impl LaneState {
     // === loads ===
 
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.hearing = Process::Open;
         self.loads += 1;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));

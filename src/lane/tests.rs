@@ -492,3 +492,28 @@ fn a_debug_build_and_an_unknown_engine_are_said() {
     assert!(alarms(&found).contains(&(AlarmKind::Blind, Raised)));
     assert_eq!(unknown.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::UnknownEngine]);
 }
+
+#[test]
+fn closed_output_is_blindness_only_if_the_engine_lives_on() {
+    let closed = |lane: &mut LaneState, now, _: &mut Vec<Finding>| lane.output_closed(now);
+    let ended =
+        |lane: &mut LaneState, now, out: &mut Vec<Finding>| lane.ended("exit status: 0", now, out);
+
+    let mut lives = Bench::gpu();
+    lives.act(closed);
+    assert!(alarms(&lives.at(4).tick()).is_empty());
+    assert_eq!(alarms(&lives.at(5).tick()), [(AlarmKind::Blind, Raised)]);
+    assert_eq!(lives.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::OutputClosed]);
+    assert_eq!(alarms(&lives.act(ended)), [(AlarmKind::Blind, Expired)]);
+    assert!(alarms(&lives.at(60).tick()).is_empty(), "blindness of an engine that has ended");
+
+    let mut ends = Bench::gpu();
+    ends.act(closed);
+    ends.at(1).act(ended);
+    assert!(alarms(&ends.at(60).tick()).is_empty());
+
+    let mut ended_first = Bench::gpu();
+    ended_first.act(ended);
+    ended_first.act(closed);
+    assert!(alarms(&ended_first.at(60).tick()).is_empty());
+}

@@ -123,9 +123,9 @@ impl Lane {
         }
     }
 
-    /// The engine's output is closed. If the engine lives on, that is blindness.
+    /// The engine's output is closed. If its end is not told within a few seconds, it lives on, and that is blindness.
     pub fn output_closed(&self) {
-        self.act(|state, findings| state.blind(BlindCause::OutputClosed, true, now(), findings));
+        self.act(|state, _| state.output_closed(now()));
     }
 
     /// Counts lines of its output of which only the beginning was observed: `serving.sentinel.truncated`.
