@@ -86,6 +86,10 @@ async fn four_recorded_engines_are_seen_through() {
     ] {
         assert!(logged.contains(alarm), "no log line says that {alarm}:\n{logged}");
     }
+    assert!(
+        !logged.contains("the sentinel cannot see"),
+        "an engine that was told to end is no blindness:\n{logged}"
+    );
     assert!(said.contains("cargo run --example gateway -- llama-server -m model.gguf"), "{said}");
 }
 
