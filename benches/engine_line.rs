@@ -12,7 +12,7 @@ mod support;
 
 /// 110 bytes of a real load that state nothing of interest.
 const NOTHING: &str =
-    "0.00.789.456 I srv    load_model: for more info see https://github.com/ggml-org/llama.cpp/pull/16391 and others";
+    "0.00.789.456 I srv    load_model: for more info see https://github.com/ggml-org/llama.cpp/pull/16391 and other";
 const BANNER: &str = "0.00.671.349 I load_tensors: offloaded 19/19 layers to GPU";
 const RUN: &str = include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log");
 

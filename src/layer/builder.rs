@@ -8,6 +8,7 @@ use opentelemetry::metrics::MeterProvider;
 use tracing::Subscriber;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::catalog::Catalog;
 use crate::engines::Matcher;
 use crate::lane::Policy;
 use crate::layer::SentinelLayer;
@@ -29,6 +30,7 @@ use crate::telemetry::names;
 pub struct SentinelLayerBuilder {
     policy: Policy,
     matcher: Option<Arc<Matcher>>,
+    catalog: Catalog,
     meter_provider: Option<Provider>,
     meter_grace: Duration,
     max_lanes: usize,
@@ -40,6 +42,7 @@ impl Default for SentinelLayerBuilder {
         Self {
             policy: Policy::default(),
             matcher: None,
+            catalog: Catalog::default(),
             meter_provider: None,
             meter_grace: Self::DEFAULT_METER_GRACE,
             max_lanes: Self::DEFAULT_MAX_LANES,
@@ -66,6 +69,14 @@ impl SentinelLayerBuilder {
     /// By default, those that come with the crate.
     pub fn matcher(self, matcher: Arc<Matcher>) -> Self {
         Self { matcher: Some(matcher), ..self }
+    }
+
+    /// Sets the catalogue of expected decode rates. A lane that states no rate of its own is looked up in it by its model
+    /// and engine, as far as its configuration names them, when it is opened.
+    ///
+    /// By default, it is empty.
+    pub fn catalog(self, catalog: Catalog) -> Self {
+        Self { catalog, ..self }
     }
 
     /// Sets where metrics go.
@@ -112,6 +123,7 @@ impl SentinelLayerBuilder {
         let settings = Settings {
             policy: self.policy,
             matcher: self.matcher.unwrap_or_else(Matcher::builtin),
+            catalog: self.catalog,
             max_lanes: self.max_lanes,
             targets: self.targets.into(),
         };

@@ -18,6 +18,8 @@ use crate::observer::{LineKind, Observer};
 pub(super) struct LaneEntry {
     pub(super) name: Arc<str>,
     pub(super) observer: Mutex<Observer>,
+    /// Whether somebody opened it. Otherwise an event or a span named it.
+    pub(super) is_held: bool,
     /// Whether its engine lives, as far as anybody said.
     pub(super) lives: AtomicBool,
     /// Whether its last request span was kept from existing.
@@ -37,10 +39,11 @@ pub(super) struct Counts {
 }
 
 impl LaneEntry {
-    pub(super) fn new(name: Arc<str>, observer: Observer) -> Self {
+    pub(super) fn new(name: Arc<str>, observer: Observer, is_held: bool) -> Self {
         Self {
             name,
             observer: Mutex::new(observer),
+            is_held,
             lives: AtomicBool::new(true),
             spans_filtered: AtomicBool::new(false),
             counts: Counts::default(),

@@ -55,11 +55,9 @@ impl<S: Subscriber> Filter<S> for SentinelFilter {
 
 #[cfg(test)]
 mod tests {
-    use tracing::metadata;
-
     use super::*;
 
-    macro_rules! metadata {
+    macro_rules! callsite {
         ($kind:ident, $name:expr, $target:expr, $($field:expr),*) => {{
             struct Here;
             impl tracing::callsite::Callsite for Here {
@@ -74,7 +72,7 @@ mod tests {
                 level: tracing::Level::DEBUG,
                 fields: &[$($field),*],
                 callsite: &Here,
-                kind: metadata::Kind::$kind,
+                kind: tracing::metadata::Kind::$kind,
             };
             &METADATA
         }};
@@ -85,30 +83,30 @@ mod tests {
         let targets = [names::ENGINE_TARGET.to_owned(), "my_app::engine".to_owned()];
         let filter = SentinelFilter::new(targets.into());
         let rows = [
-            ("an engine line", metadata!(EVENT, "event", "serving_sentinel::engine", "line"), true),
-            ("a named target", metadata!(EVENT, "event", "my_app::engine", "message"), true),
+            ("an engine line", callsite!(EVENT, "event", "serving_sentinel::engine", "line"), true),
+            ("a named target", callsite!(EVENT, "event", "my_app::engine", "message"), true),
             (
                 "a module within",
-                metadata!(EVENT, "event", "my_app::engine::stderr", "message"),
+                callsite!(EVENT, "event", "my_app::engine::stderr", "message"),
                 true,
             ),
-            ("another module", metadata!(EVENT, "event", "my_app::engineer", "message"), false),
-            ("the module above", metadata!(EVENT, "event", "my_app", "line", "lane"), false),
+            ("another module", callsite!(EVENT, "event", "my_app::engineer", "message"), false),
+            ("the module above", callsite!(EVENT, "event", "my_app", "line", "lane"), false),
             (
                 "a line for the log alone",
-                metadata!(EVENT, "serving.engine.line", "serving_sentinel::engine", "line"),
+                callsite!(EVENT, "serving.engine.line", "serving_sentinel::engine", "line"),
                 false,
             ),
             (
                 "our alarm",
-                metadata!(EVENT, "serving.sentinel.blind", "serving_sentinel", "serving.lane.name"),
+                callsite!(EVENT, "serving.sentinel.blind", "serving_sentinel", "serving.lane.name"),
                 false,
             ),
-            ("a request", metadata!(SPAN, "chat", "my_app", "serving.lane.name"), true),
-            ("any other span", metadata!(SPAN, "chat", "my_app::engine", "lane"), false),
+            ("a request", callsite!(SPAN, "chat", "my_app", "serving.lane.name"), true),
+            ("any other span", callsite!(SPAN, "chat", "my_app::engine", "lane"), false),
             (
                 "a load",
-                metadata!(SPAN, "serving.load", "serving_sentinel", "serving.lane.name"),
+                callsite!(SPAN, "serving.load", "serving_sentinel", "serving.lane.name"),
                 false,
             ),
         ];

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tracing::{Dispatch, Level, Span, dispatcher, span};
+use tracing::dispatcher::{self, WeakDispatch};
+use tracing::{Dispatch, Level, Span, span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::alarm::Transition;
@@ -30,7 +31,7 @@ pub struct Lane {
 #[derive(Debug)]
 struct Opened {
     config: LaneConfig,
-    dispatch: Dispatch,
+    dispatch: WeakDispatch,
     watch: Option<Watch>,
 }
 
@@ -81,17 +82,12 @@ impl Lane {
     ///
     /// A lane of that name that is open already stays so for its holders, and is shown no longer in metrics.
     pub fn open(config: LaneConfig) -> Self {
+        let dispatch = dispatcher::get_default(Dispatch::downgrade);
         let watch = Hub::current().map(|hub| Watch { lane: hub.open(config.clone()), hub });
         if watch.is_none() {
             say_blind(Some(config.name()), BlindCause::LayerNotInstalled, None, Transition::Raised);
         }
-        Self {
-            inner: Arc::new(Opened {
-                config,
-                dispatch: dispatcher::get_default(Clone::clone),
-                watch,
-            }),
-        }
+        Self { inner: Arc::new(Opened { config, dispatch, watch }) }
     }
 
     /// The lane's name.
@@ -142,9 +138,9 @@ impl Lane {
         }
     }
 
-    /// The subscriber that was current when the lane was opened.
-    pub fn dispatch(&self) -> &Dispatch {
-        &self.inner.dispatch
+    /// The subscriber that was current when the lane was opened; `None` when it is gone, as a lane keeps none alive.
+    pub fn dispatch(&self) -> Option<Dispatch> {
+        self.inner.dispatch.upgrade()
     }
 
     /// A span for one request on this lane: `operation` is `chat`, `text_completion` or `embeddings`. Its timings are
@@ -213,7 +209,7 @@ impl Watch {
             self.hub.act(&self.lane, |observer, out| {
                 let cause = BlindCause::SpansFiltered;
                 observer.with_lane(out, |state, findings| {
-                    state.blind(cause, is_filtered, now(), findings)
+                    state.blind(cause, is_filtered, now(), findings);
                 });
             });
         }

@@ -3,7 +3,7 @@
 //! Callbacks ask it, it asks the core, and findings are queued. What is said aloud is said by the teller.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tracing::span::Id;
 use tracing::{Dispatch, Event, Level};
 
 use crate::alarm::Alarm;
+use crate::catalog::{Catalog, Query};
 use crate::engines::Matcher;
 use crate::lane::{BlindCause, Finding, LaneConfig, LaneState, Policy};
 use crate::layer::entry::LaneEntry;
@@ -31,8 +32,23 @@ const QUEUE_CAPACITY: usize = 4096;
 pub(super) struct Settings {
     pub(super) policy: Policy,
     pub(super) matcher: Arc<Matcher>,
+    pub(super) catalog: Catalog,
     pub(super) max_lanes: usize,
     pub(super) targets: Arc<[String]>,
+}
+
+impl Settings {
+    /// The lane with the catalogue's expectation, where it has none of its own.
+    fn expecting(&self, config: LaneConfig) -> LaneConfig {
+        let Some(model) = config.model().filter(|_| config.expectation().is_none()) else {
+            return config;
+        };
+        let query = Query { engine: config.engine().map(|engine| &**engine), ..Query::new(model) };
+        match self.catalog.lookup(&query) {
+            Some(expectation) => config.with_expectation(expectation),
+            None => config,
+        }
+    }
 }
 
 /// For the teller to deal with.
@@ -63,6 +79,8 @@ pub(crate) struct Hub {
     pub(super) heard: Vec<Mutex<Option<Level>>>,
     lanes: Mutex<HashMap<Arc<str>, Arc<LaneEntry>>>,
     dispatch: Mutex<Option<WeakDispatch>>,
+    /// Whether another layer of the same subscriber is asked in this one's place.
+    is_shadowed: AtomicBool,
     dropped: [AtomicU64; DroppedKind::ALL.len()],
     teller: Once,
 }
@@ -78,6 +96,7 @@ impl Hub {
             heard,
             lanes: Mutex::default(),
             dispatch: Mutex::default(),
+            is_shadowed: AtomicBool::new(false),
             dropped: Default::default(),
             teller: Once::new(),
         })
@@ -110,18 +129,30 @@ impl Hub {
         enter(&self.dispatch).get_or_insert_with(|| dispatch.clone());
     }
 
+    /// A layer further out is found in this one's place. Of two in one subscriber this one falls silent, so that nothing
+    /// counts twice.
+    pub(super) fn shadow(&self) {
+        self.is_shadowed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_shadowed(&self) -> bool {
+        self.is_shadowed.load(Ordering::Relaxed)
+    }
+
+    fn is_of(&self, dispatch: &Dispatch) -> bool {
+        dispatch
+            .downcast_ref::<Watcher>()
+            .is_some_and(|watcher| std::ptr::eq(&raw const **watcher.hub(), self))
+    }
+
     /// The subscriber that the layer is in; `None` when it is gone, or was never made known.
     pub(super) fn dispatch(&self) -> Option<Dispatch> {
         let known = enter(&self.dispatch).clone();
-        match known {
-            Some(dispatch) => dispatch.upgrade(),
-            None => {
-                let current = dispatcher::get_default(Clone::clone);
-                let is_ours =
-                    Self::of(&current).is_some_and(|hub| std::ptr::eq(&raw const *hub, self));
-                is_ours.then_some(current)
-            }
+        if let Some(known) = known {
+            return known.upgrade();
         }
+        let current = dispatcher::get_default(Clone::clone);
+        self.is_of(&current).then_some(current)
     }
 
     /// Starts the thread that tells, once.
@@ -131,34 +162,44 @@ impl Hub {
 
     // === lanes ===
 
-    /// Opens a lane. One of the same name that is open already is no longer shown, and goes on for those who hold it.
+    /// Opens a lane for somebody who holds it. One of the same name that is open already is no longer shown, and goes on
+    /// for those who hold it.
     pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
+        let lane = self.entry(config, true);
+        let known = enter(&self.lanes).insert(lane.name.clone(), lane.clone());
+        if let Some(unheld) = known.filter(|known| !known.is_held) {
+            self.close(&unheld);
+        }
         self.start();
-        let name = config.name().clone();
-        let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
-        let lane = Arc::new(LaneEntry::new(name.clone(), observer));
-        enter(&self.lanes).insert(name, lane.clone());
         lane
     }
 
     /// The lane of that name, opened if need be: events and spans name lanes that nobody opened. `None` beyond the
     /// limit of lanes, as a name may come from anywhere.
     pub(super) fn lane(self: &Arc<Self>, name: &str) -> Option<Arc<LaneEntry>> {
-        let known = {
-            let lanes = enter(&self.lanes);
-            lanes.get(name).cloned().ok_or(lanes.len())
-        };
-        match known {
-            Ok(lane) => Some(lane),
-            Err(open) if open < self.settings.max_lanes => Some(self.open(LaneConfig::new(name))),
-            Err(_) => {
-                self.count_dropped(DroppedKind::Lane, 1);
-                None
-            }
+        let mut lanes = enter(&self.lanes);
+        if let Some(known) = lanes.get(name) {
+            return Some(known.clone());
         }
+        if lanes.len() >= self.settings.max_lanes {
+            self.count_dropped(DroppedKind::Lane, 1);
+            return None;
+        }
+        let lane = self.entry(LaneConfig::new(name), false);
+        lanes.insert(lane.name.clone(), lane.clone());
+        drop(lanes);
+        self.start();
+        Some(lane)
     }
 
-    /// A lane is no longer held by anybody.
+    fn entry(&self, config: LaneConfig, is_held: bool) -> Arc<LaneEntry> {
+        let config = self.settings.expecting(config);
+        let name = config.name().clone();
+        let observer = Observer::new(config, self.settings.policy, self.settings.matcher.clone());
+        Arc::new(LaneEntry::new(name, observer, is_held))
+    }
+
+    /// A lane is no longer watched: nobody holds it.
     pub(super) fn close(&self, lane: &Arc<LaneEntry>) {
         self.act(lane, |observer, out| observer.close(now(), out));
         let mut lanes = enter(&self.lanes);
@@ -234,12 +275,12 @@ impl Hub {
 
     /// The instruments, made now if need be. Never called inside a callback.
     pub(super) fn instruments(self: &Arc<Self>) -> Arc<Instruments> {
-        self.meters.get_or_make(self.as_lanes(), |made| self.count_in_flight(made))
+        self.meters.get_or_make(&self.as_lanes(), |made| self.count_in_flight(made))
     }
 
     /// Moves to a meter provider that was set late.
     pub(super) fn follow_provider(self: &Arc<Self>) {
-        self.meters.follow(self.as_lanes(), |made| self.count_in_flight(made));
+        self.meters.follow(&self.as_lanes(), |made| self.count_in_flight(made));
     }
 
     /// What was dropped since this was last asked.

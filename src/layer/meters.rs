@@ -55,7 +55,7 @@ impl Meters {
     /// The instruments, made now if need be. `on_made` is called with new ones. Never called inside a callback.
     pub(super) fn get_or_make(
         &self,
-        lanes: Weak<dyn Lanes>,
+        lanes: &Weak<dyn Lanes>,
         on_made: impl FnOnce(&Arc<Instruments>),
     ) -> Arc<Instruments> {
         if let Some(made) = self.made() {
@@ -64,17 +64,17 @@ impl Meters {
         let _making = enter(&self.making);
         match self.made() {
             Some(made) => made.instruments,
-            None => self.make(&lanes, self.provider(), on_made),
+            None => self.make(lanes, self.provider(), on_made),
         }
     }
 
     /// Moves to a global provider that was set after the instruments were made, as long as nobody collects those.
-    pub(super) fn follow(&self, lanes: Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) {
+    pub(super) fn follow(&self, lanes: &Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) {
         let _making = enter(&self.making);
         let Some(made) = self.made() else { return };
         let provider = self.provider();
         if !self.is_collected() && !is_same(&provider, &made.provider) {
-            self.make(&lanes, provider, on_made);
+            self.make(lanes, provider, on_made);
         }
     }
 

@@ -171,8 +171,11 @@ where
 /// What callbacks come to. It knows nothing of the subscriber's type, so that any `Dispatch` can be asked for it.
 pub(crate) struct Watcher {
     hub: Arc<Hub>,
-    find: fn(&Dispatch, &Id) -> Option<(Id, Arc<Request>)>,
+    find: FindRequest,
 }
+
+/// Finds the request that a span is of: itself or one of its parents, with that span's id.
+type FindRequest = fn(&Dispatch, &Id) -> Option<(Id, Arc<Request>)>;
 
 impl Watcher {
     /// The lanes' side.
@@ -191,6 +194,9 @@ impl Watcher {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let (Some(span), Some(lane)) = (ctx.span(id), seen.lane) else { return };
+        if self.hub.is_shadowed() {
+            return;
+        }
         let is_known = span.extensions().get::<Arc<Request>>().is_some();
         if is_known {
             return;
@@ -237,10 +243,19 @@ impl<S> Layer<S> for Watcher
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
+    fn on_layer(&mut self, subscriber: &mut S) {
+        let inner: &dyn Subscriber = subscriber;
+        if let Some(other) = inner.downcast_ref::<Self>() {
+            other.hub.shadow();
+        }
+    }
+
     fn on_register_dispatch(&self, subscriber: &Dispatch) {
         self.hub.know(&subscriber.downgrade());
         // Events of a target that the caller named may be hidden before they ever open a lane: somebody has to look.
-        if self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET) {
+        let is_asked_for =
+            self.hub.settings.targets.iter().any(|target| target != names::ENGINE_TARGET);
+        if is_asked_for && !self.hub.is_shadowed() {
             self.hub.start();
         }
     }
@@ -258,22 +273,25 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        if self.hub.is_shadowed() {
+            return;
+        }
+        self.hub.heard(event);
         let mut seen = LineVisitor::default();
         event.record(&mut seen);
-        self.hub.heard(event);
-        let (Some(line), lane) = seen.into_parts() else { return };
+        let (Some(text), named) = seen.into_parts() else { return };
         let of_scope = || {
             let mut scope = ctx.event_scope(event)?;
             scope.find_map(|span| {
                 span.extensions().get::<Arc<Request>>().map(|request| request.lane().clone())
             })
         };
-        let lane = match lane {
-            Some(lane) => self.hub.lane(&lane),
+        let lane = match named {
+            Some(name) => self.hub.lane(&name),
             None => of_scope().or_else(|| self.hub.lane(event.metadata().target())),
         };
         if let Some(lane) = lane {
-            self.hub.observe(&lane, line.as_bytes());
+            self.hub.observe(&lane, text.as_bytes());
         }
     }
 

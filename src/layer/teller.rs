@@ -63,24 +63,22 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
 // === time ===
 
 fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
-    let instruments = hub.meters.get();
+    let mut unseen = Vec::new();
     for lane in hub.lanes() {
         hub.act(&lane, |observer, out| {
             observer.tick(at, out);
-            let Some(instruments) = &instruments else { return };
             for state in observer.lanes() {
-                for cause in state.blind_causes() {
-                    instruments.unseen(&labels(state), cause, passed);
-                }
+                unseen.extend(state.blind_causes().map(|cause| (labels(state), cause)));
             }
         });
     }
-    if let Some(instruments) = instruments {
-        for (cause, alarm) in &*enter(&hub.blind) {
-            if alarm.is_active() {
-                instruments.unseen(&[], *cause, passed);
-            }
-        }
+    let own = enter(&hub.blind);
+    let standing = own.iter().filter(|(_, alarm)| alarm.is_active());
+    unseen.extend(standing.map(|(cause, _)| (Vec::new(), *cause)));
+    drop(own);
+    let Some(instruments) = hub.meters.get() else { return };
+    for (labels, cause) in unseen {
+        instruments.unseen(&labels, cause, passed);
     }
 }
 
@@ -125,7 +123,9 @@ fn tell(hub: &Arc<Hub>, item: Item) {
             tell_lane_counts(hub, &lane);
             if let Some(dispatch) = dispatch {
                 let open = std::mem::take(&mut *enter(&lane.loads));
-                open.into_values().for_each(|mut span| span.close(&dispatch));
+                for mut span in open.into_values() {
+                    span.close(&dispatch);
+                }
             }
         }
     }
@@ -145,11 +145,11 @@ impl Telling<'_> {
         match finding {
             Finding::LoadStarted { load, .. } => self.start_load(load),
             Finding::Judged { load, again, event, facts } => {
-                self.judge_load(load, again, event, &facts)
+                self.judge_load(load, again, event, &facts);
             }
             Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
             Finding::Noted { on: Subject::Load(load), event, facts } => {
-                self.note_load(load, event, &facts)
+                self.note_load(load, event, &facts);
             }
             Finding::Noted { on: Subject::Request(_), event, facts } => {
                 if let Some(context) = context {
@@ -209,7 +209,7 @@ impl Telling<'_> {
     fn note_load(&self, load: LoadId, event: SpanEvent, facts: &Facts) {
         match self.newest() {
             Some(span) if span.load == load && span.is_open() => {
-                span.note(event, &self.name, facts)
+                span.note(event, &self.name, facts);
             }
             _ => self.end_load(load, true, |span| {
                 span.describe(&self.name, facts);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 use opentelemetry::{KeyValue, Value, global};
@@ -21,10 +22,16 @@ use tracing::level_filters::LevelFilter;
 use super::exporters::{self, NetworkError};
 use super::health::ExportHealth;
 use super::resource::resource;
-use super::settings::{Propagator, Route, Settings, Signal};
+use super::route::Route;
+use super::settings::{Propagator, Settings};
+use super::signal::Signal;
 use super::transport::{Transport, Watched};
 use super::voice::{Line, Voice};
 use super::{Otlp, OtlpError};
+
+/// When a program has surely set its subscriber, after it has set up the export. While it does, and
+/// from within its layers, nothing can be said.
+const SUBSCRIBER_IS_SET: Duration = Duration::from_secs(1);
 
 /// Builds an [`Otlp`].
 #[derive(Clone, Debug)]
@@ -61,15 +68,16 @@ impl OtlpBuilder {
     /// The series that one lane may have on one instrument: eight devices with two buffers each.
     const SERIES_PER_LANE: usize = 16;
 
-    /// Sets for how many lanes metrics have room. The SDK keeps so many series on an instrument and folds all others
-    /// into one (`otel.metric.overflow`).
+    /// Sets for how many lanes metrics have room. The SDK keeps so many series on an instrument and
+    /// folds all others into one (`otel.metric.overflow`).
     ///
     /// By default, this is [`DEFAULT_MAX_LANES`](Self::DEFAULT_MAX_LANES).
     pub fn with_max_lanes(self, max_lanes: NonZeroUsize) -> Self {
         Self { max_lanes, ..self }
     }
 
-    /// Adds an attribute to the resource. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win over it.
+    /// Adds an attribute to the resource. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win
+    /// over it.
     pub fn with_resource_attribute(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push(KeyValue::new(key, value));
         self
@@ -81,14 +89,15 @@ impl OtlpBuilder {
         self
     }
 
-    /// Keeps events of this target, and of those below it, off the exported spans: for a program that logs its
-    /// engine's lines under a target of its own.
+    /// Keeps events of this target, and of those below it, off the exported spans: for a program
+    /// that logs its engine's lines under a target of its own.
     pub fn with_private_target(mut self, target: impl Into<String>) -> Self {
         self.private_targets.push(target.into());
         self
     }
 
-    /// Sets the least severe level of spans, and of events within them, that are exported. Alarms are always.
+    /// Sets the least severe level of spans, and of events within them, that are exported. Alarms
+    /// are always.
     ///
     /// By default, this is [`DEFAULT_LEVEL`](Self::DEFAULT_LEVEL).
     pub fn with_level(self, level: LevelFilter) -> Self {
@@ -130,7 +139,11 @@ impl OtlpBuilder {
             global::set_tracer_provider(traces.clone());
             global::set_meter_provider(metrics.clone());
         }
-        voice.keep(settings.ignored.iter().cloned().map(Line::Ignored));
+        if let (Some(transport), false) = (&transport, settings.ignored.is_empty()) {
+            voice.keep(settings.ignored.iter().cloned().map(Line::Ignored));
+            let voice = voice.clone();
+            transport.after(SUBSCRIBER_IS_SET, move || voice.say_kept());
+        }
         Ok(Otlp {
             traces,
             metrics,

@@ -15,7 +15,8 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::metrics::Temporality;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::settings::{Route, Signal};
+use super::route::Route;
+use super::signal::Signal;
 use super::values::Protocol;
 use super::{OtlpError, tls};
 

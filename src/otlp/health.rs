@@ -1,17 +1,18 @@
 //! Whether what is exported arrives: one line when the collector goes away, one when it is back.
 //!
-//! An outage is a fact of its own, so it is kept here, once, for the log, the program and the `blind` alarm. How long
-//! it lasts and how many exports fail in it changes nothing in the log.
+//! An outage is a fact of its own, so it is kept here, once, for the log, the program and the
+//! `blind` alarm. How long it lasts and how many exports fail in it changes nothing in the log.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::settings::{Route, Signal};
+use super::route::Route;
+use super::signal::Signal;
 use super::voice::{Line, Voice};
 
-/// How long a signal's failure stands while another signal's exports reach the same collector, and how long an outage
-/// must be apart from the last one told of to be told of too.
+/// How long a signal's failure stands while another signal's exports reach the same collector, and
+/// how long an outage must be apart from the last one told of to be told of too.
 const SETTLING: Duration = Duration::from_secs(60);
 
 /// How exports go. Cheap to clone, and to ask.
@@ -57,7 +58,8 @@ impl fmt::Display for ExportTrouble {
 pub enum TroubleKind {
     /// No answer, or one that asks to come again later: the next export may succeed.
     Unreachable,
-    /// An answer that will be the same next time: a missing pipeline, a wrong path, missing credentials.
+    /// An answer that will be the same next time: a missing pipeline, a wrong path, missing
+    /// credentials.
     Refused,
 }
 
@@ -87,8 +89,8 @@ impl TroubleKind {
     }
 }
 
-/// Why nothing leaves this process, if its collector does not take it: the first trouble of any [`Otlp`](super::Otlp)
-/// that is alive.
+/// Why nothing leaves this process, if its collector does not take it: the first trouble of any
+/// [`Otlp`](super::Otlp) that is alive.
 pub fn collector_unreachable() -> Option<String> {
     let all: Vec<_> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
     all.into_iter().find_map(|shared| Some(ExportHealth { shared }.trouble()?.to_string()))
@@ -155,8 +157,8 @@ impl ExportHealth {
             .find_map(|state| Some(state.trouble.as_ref()?.0.clone()))
     }
 
-    /// Spans and log records that were exported in vain, since the start. Metrics are not counted: the next export
-    /// carries their totals.
+    /// Spans and log records that were exported in vain, since the start. Metrics are not counted:
+    /// the next export carries their totals.
     pub fn lost(&self) -> u64 {
         lock(&self.shared.state).lost
     }
@@ -222,7 +224,8 @@ impl State {
 
     fn succeeded(&mut self, index: usize, now: Instant) -> Vec<Line> {
         let collector = self.signals[index].collector.clone();
-        // A signal with nothing to send cannot show that it would arrive again; after a while another speaks for it.
+        // A signal with nothing to send cannot show that it would arrive again; after a while
+        // another speaks for it.
         for other in self.signals.iter_mut().filter(|state| state.collector == collector) {
             other.trouble.take_if(|(trouble, last)| {
                 trouble.kind == TroubleKind::Unreachable

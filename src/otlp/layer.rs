@@ -1,6 +1,8 @@
-//! The `tracing` side: spans become OTel spans, and the sentinel's alarms become log records.
+//! The `tracing` side: spans become OpenTelemetry spans, and the sentinel's alarms become log
+//! records.
 //!
-//! Engine lines and prompts must never leave, so what passes is chosen here, before any exporter sees it.
+//! Engine lines and prompts must never leave, so what passes is chosen here, before any exporter
+//! sees it.
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::voice::Voice;
 
-/// The layer that spans and events pass to OTel.
+/// The layer that spans and events pass to OpenTelemetry.
 pub(super) fn spans<S>(
     provider: &SdkTracerProvider,
     level: LevelFilter,
@@ -40,18 +42,22 @@ where
 }
 
 /// The layer that turns alarms into log records.
-pub(super) fn alarms<S>(provider: &SdkLoggerProvider, voice: Arc<Voice>) -> impl Layer<S> + use<S>
+pub(super) fn alarms<S>(
+    provider: &SdkLoggerProvider,
+    level: LevelFilter,
+    voice: Arc<Voice>,
+) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
 {
     let bridge = OpenTelemetryTracingBridge::new(&Scoped(provider.clone()));
-    AlarmLayer { bridge, voice }.with_filter(AlarmFilter)
+    AlarmLayer { bridge, voice }.with_filter(AlarmFilter { level })
 }
 
 // === impl SpanFilter ===
 
-/// Passes all spans, and events but our own: the sentinel writes its findings onto the OTel spans itself, and the
-/// events of engine lines are nobody's business outside.
+/// Passes all spans, and events but our own: the sentinel writes its findings onto those spans
+/// itself, and the events of engine lines are nobody's business outside.
 struct SpanFilter {
     level: LevelFilter,
     private: Arc<[String]>,
@@ -59,8 +65,10 @@ struct SpanFilter {
 
 impl SpanFilter {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        let is_private =
-            || is_within(metadata.target(), super::TARGET) || self.names_private(metadata.target());
+        let is_private = || {
+            is_within(metadata.target(), super::ALARM_TARGET)
+                || self.names_private(metadata.target())
+        };
         *metadata.level() <= self.level && !(metadata.is_event() && is_private())
     }
 
@@ -90,26 +98,30 @@ impl<S> Filter<S> for SpanFilter {
 
 // === impl AlarmLayer ===
 
-/// Passes the sentinel's own events and no other: an alarm is one event, of at least INFO.
-struct AlarmFilter;
+/// Passes the sentinel's own events and no other.
+struct AlarmFilter {
+    level: LevelFilter,
+}
 
 impl AlarmFilter {
-    fn wants(metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == super::ALARM_TARGET
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && metadata.target() == super::ALARM_TARGET
+            && *metadata.level() <= self.level
     }
 }
 
 impl<S> Filter<S> for AlarmFilter {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        Self::wants(metadata)
+        self.wants(metadata)
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if Self::wants(metadata) { Interest::always() } else { Interest::never() }
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::INFO)
+        Some(self.level)
     }
 }
 

@@ -10,15 +10,15 @@
 //! # Ok::<(), serving_sentinel::otlp::OtlpError>(())
 //! ```
 //!
-//! A collector that is away neither blocks nor fails the program. Queues are bounded, and what does not arrive is
-//! dropped and counted ([`ExportHealth::lost`]). The log says it once when the collector goes away and once when it is
-//! back (target `serving_sentinel::otlp`).
+//! A collector that is away neither blocks nor fails the program. Queues are bounded, and what does
+//! not arrive is dropped and counted ([`ExportHealth::lost`]). The log says it once when the
+//! collector goes away and once when it is back (target `serving_sentinel::otlp`).
 //!
 //! # What leaves
 //!
-//! All spans up to [`OtlpBuilder::with_level`], with the program's own events inside of them; metrics; and, as log
-//! records, the sentinel's alarms alone. Events of engine lines stay. A program that wants its own log exported adds
-//! its own bridge:
+//! All spans up to [`OtlpBuilder::with_level`], with the program's own events inside of them;
+//! metrics; and, as log records, the sentinel's alarms alone. Events of engine lines stay. A
+//! program that wants its own log exported adds its own bridge:
 //!
 //! ```no_run
 //! # let otlp = serving_sentinel::otlp::Otlp::from_env()?;
@@ -34,8 +34,9 @@
 //!
 //! # Variables
 //!
-//! `*` stands for `TRACES`, `METRICS` or `LOGS`; without it, the variable is for all three. An empty value is no value.
-//! A value that cannot be understood is ignored with a warning ([`Otlp::ignored_settings`]), which the layer says, too.
+//! `*` stands for `TRACES`, `METRICS` or `LOGS`; without it, the variable is for all three. An
+//! empty value is no value. A value that cannot be understood is ignored with a warning
+//! ([`Otlp::ignored_settings`]), which the layer says, too.
 //!
 //! | variable | default | |
 //! | --- | --- | --- |
@@ -67,10 +68,13 @@ mod exporters;
 mod health;
 mod layer;
 mod resource;
+mod route;
 mod settings;
+mod signal;
 mod tls;
 mod transport;
 mod values;
+mod variables;
 mod voice;
 
 use std::path::PathBuf;
@@ -91,7 +95,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use builder::OtlpBuilder;
 pub use health::{ExportHealth, ExportTrouble, TroubleKind, collector_unreachable};
-pub use settings::{IgnoredSetting, Signal};
+pub use signal::Signal;
+pub use variables::IgnoredSetting;
 
 use transport::Transport;
 use voice::Voice;
@@ -112,8 +117,8 @@ fn scope() -> InstrumentationScope {
 
 /// Exports traces, metrics and logs as long as it lives, and sends what is left when it is dropped.
 ///
-/// Keep it until the end of `main`. The drop blocks its thread for at most [`Otlp::DROP_TIMEOUT`]; it may happen
-/// anywhere, within an async function of a single-threaded runtime too.
+/// Keep it until the end of `main`. The drop blocks its thread for at most [`Otlp::DROP_TIMEOUT`];
+/// it may happen anywhere, within an async function of a single-threaded runtime too.
 #[derive(Debug)]
 #[must_use = "dropping it ends the export"]
 pub struct Otlp {
@@ -204,13 +209,13 @@ impl Otlp {
     /// How long a drop may block at most.
     pub const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Sets everything up as the `OTEL_*` variables say, and makes it global: the tracer and meter provider and the
-    /// propagators.
+    /// Sets everything up as the `OTEL_*` variables say, and makes it global: the tracer and meter
+    /// provider and the propagators.
     ///
     /// # Errors
     ///
-    /// [`OtlpError`], for what leaves no honest default: endpoints, protocols and certificate files that cannot be
-    /// used. Other values that cannot be understood are ignored, and told of.
+    /// [`OtlpError`], for what leaves no honest default: endpoints, protocols and certificate files
+    /// that cannot be used. Other values that cannot be understood are ignored, and told of.
     pub fn from_env() -> Result<Self, OtlpError> {
         Self::builder().build()
     }
@@ -225,10 +230,15 @@ impl Otlp {
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
     {
-        self.transport.is_some().then(|| {
-            let spans = layer::spans(&self.traces, self.level, self.private_targets.clone());
-            spans.and_then(layer::alarms(&self.logs, self.voice.clone()))
-        })
+        let (spans, alarms) = match self.transport {
+            Some(_) => (self.level, LevelFilter::INFO),
+            None => (LevelFilter::OFF, LevelFilter::OFF),
+        };
+        layer::spans(&self.traces, spans, self.private_targets.clone()).and_then(layer::alarms(
+            &self.logs,
+            alarms,
+            self.voice.clone(),
+        ))
     }
 
     /// The provider of tracers.
@@ -270,8 +280,8 @@ impl Otlp {
         self.collect(&results, timeout)
     }
 
-    /// Sends what is left, and ends all exports. Blocks the thread for at most `timeout`; a drop does the same with
-    /// [`DROP_TIMEOUT`](Self::DROP_TIMEOUT), and tells nobody how it went.
+    /// Sends what is left, and ends all exports. Blocks the thread for at most `timeout`; a drop
+    /// does the same with [`DROP_TIMEOUT`](Self::DROP_TIMEOUT), and tells nobody how it went.
     ///
     /// # Errors
     ///
@@ -299,8 +309,8 @@ impl Otlp {
         ended
     }
 
-    /// Does the same with each provider, on a thread of its own: these calls block, some without a bound, and one that
-    /// hangs must not hold the others up.
+    /// Does the same with each provider, on a thread of its own: these calls block, some without a
+    /// bound, and one that hangs must not hold the others up.
     fn each_provider(
         &self,
         traces: impl FnOnce(&SdkTracerProvider) -> OTelSdkResult + Send + 'static,

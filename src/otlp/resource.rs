@@ -18,7 +18,7 @@ pub(super) fn resource(settings: &Settings, program: &[KeyValue]) -> Resource {
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_schema_url(ours(), super::SCHEMA_URL)
         .with_attributes(program.iter().cloned())
-        .with_attributes(settings.resource_attributes.iter().map(text))
+        .with_attributes(settings.resource_attributes.0.iter().map(text))
         .with_attributes(
             settings.service_name.clone().map(|name| KeyValue::new("service.name", name)),
         )
@@ -45,7 +45,8 @@ fn uuid(id: TraceId) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The kernel's word on Linux, else what the shell or Windows puts into the environment; `None` where neither does.
+/// The kernel's word on Linux, else what the shell or Windows puts into the environment; `None`
+/// where neither does.
 fn host_name() -> Option<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = kernel

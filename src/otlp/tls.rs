@@ -1,6 +1,8 @@
-//! TLS for both transports: the system's certificates, or the files that the `OTEL_*` variables name.
+//! TLS for both transports: the system's certificates, or the files that the `OTEL_*` variables
+//! name.
 //!
-//! gRPC and HTTP take their TLS settings in different forms; here both come from the same files, read once.
+//! gRPC and HTTP take their TLS settings in different forms; here both come from the same files,
+//! read once.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::OtlpError;
-use super::settings::{NamedPath, Route};
+use super::route::{NamedPath, Route};
 
 /// TLS settings for gRPC.
 pub(super) fn for_grpc(route: &Route) -> Result<ClientTlsConfig, OtlpError> {
@@ -24,7 +26,8 @@ pub(super) fn for_grpc(route: &Route) -> Result<ClientTlsConfig, OtlpError> {
     Ok(config)
 }
 
-/// TLS settings for HTTP. The cryptography is named here, so that the process's default need not be set.
+/// TLS settings for HTTP. The cryptography is named here, so that the process's default need not be
+/// set.
 pub(super) fn for_http(route: &Route) -> Result<ClientConfig, OtlpError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -51,7 +54,8 @@ fn roots(route: &Route) -> Result<RootCertStore, OtlpError> {
         }
         return Ok(roots);
     }
-    // A system's store holds the odd certificate that cannot be read; that is no reason to trust none of them.
+    // A system's store holds the odd certificate that cannot be read; that is no reason to trust
+    // none of them.
     let system = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(system.certs);
     if roots.is_empty() {

@@ -1,7 +1,9 @@
-//! Carries exports: a small runtime of our own, and a wrapper that keeps every export bounded and quiet.
+//! Carries exports: a small runtime of our own, and a wrapper that keeps every export bounded and
+//! quiet.
 //!
-//! gRPC and HTTP clients need a tokio runtime, and the program may have none, or have one that is blocked while it
-//! waits for a flush. So they get a thread of their own, and the SDK's threads borrow it while they export.
+//! gRPC and HTTP clients need a tokio runtime, and the program may have none, or have one that is
+//! blocked while it waits for a flush. So they get a thread of their own, and the SDK's threads
+//! borrow it while they export.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -26,7 +28,7 @@ use tracing::dispatcher::{self, Dispatch};
 
 use super::exporters::NetworkError;
 use super::health::ExportHealth;
-use super::settings::Signal;
+use super::signal::Signal;
 
 /// The runtime that connections live on. It ends with the last exporter that uses it.
 #[derive(Debug)]
@@ -58,6 +60,14 @@ impl Transport {
         self.handle.enter()
     }
 
+    /// Does something short after a while, on the thread.
+    pub(super) fn after(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
+        self.handle.spawn(async move {
+            tokio::time::sleep(delay).await;
+            task();
+        });
+    }
+
     /// Ends the exports in flight, and those to come, at once.
     pub(super) fn give_up(&self) {
         self.given_up.send_replace(true);
@@ -73,7 +83,8 @@ impl Drop for Transport {
     }
 }
 
-/// An exporter whose every result is noted, and never handed to the SDK: that would log each failure.
+/// An exporter whose every result is noted, and never handed to the SDK: that would log each
+/// failure.
 pub(super) struct Watched<E> {
     inner: E,
     signal: Signal,

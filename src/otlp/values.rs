@@ -1,27 +1,67 @@
 //! The grammar of single `OTEL_*` values.
 
-use std::str::FromStr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use opentelemetry_otlp::Compression;
+use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::trace::Sampler;
 use reqwest::Url;
 
-use super::settings::Signal;
+use super::signal::Signal;
 
-// What each kind of value may be, in the words of a warning.
-pub(super) const YES_NO: &str = "`true` or `false`";
-pub(super) const EXPORTER: &str = "`otlp` or `none`";
-pub(super) const PROTOCOL: &str = "`grpc` or `http/protobuf`";
-pub(super) const COMPRESSION: &str = "`gzip` or `none`";
-pub(super) const TEMPORALITY: &str = "`cumulative`, `delta` or `lowmemory`";
-pub(super) const SAMPLER: &str =
-    "`always_on`, `always_off`, `traceidratio`, or one of these with `parentbased_` before it";
-pub(super) const PROPAGATORS: &str = "a list of `tracecontext`, `baggage`, or `none`";
-pub(super) const RATIO: &str = "a number from 0 to 1";
-pub(super) const MILLIS: &str = "a whole number of milliseconds above 0";
-pub(super) const COUNT: &str = "a whole number above 0";
-pub(super) const PAIRS: &str = "a list `key=value,key=value`, special characters as %XX";
+/// What may stand in a variable.
+pub(super) trait Value: Sized {
+    /// What is understood, in the words of a warning.
+    const EXPECTED: &'static str;
+
+    /// Reads it; `None` when it is not understood.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "`true` or `false`";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.to_ascii_lowercase().parse().ok()
+    }
+}
+
+impl Value for Duration {
+    const EXPECTED: &'static str = "a whole number of milliseconds above 0";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|&millis| millis > 0).map(Self::from_millis)
+    }
+}
+
+impl Value for NonZeroUsize {
+    const EXPECTED: &'static str = "a whole number above 0";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for Temporality {
+    const EXPECTED: &'static str = "`cumulative`, `delta` or `lowmemory`";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+/// A share of traces, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratio(pub(super) f64);
+
+impl Value for Ratio {
+    const EXPECTED: &'static str = "a number from 0 to 1";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).map(Self)
+    }
+}
 
 /// How OTLP is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,66 +104,59 @@ impl Protocol {
 }
 
 /// A protocol that the specification names: ours, or the one that is not built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedProtocol {
     Known(Protocol),
     Json,
 }
 
-impl FromStr for NamedProtocol {
-    type Err = ();
+impl Value for NamedProtocol {
+    const EXPECTED: &'static str = "`grpc` or `http/protobuf`";
 
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_lowercase().as_str() {
-            "grpc" => Ok(Self::Known(Protocol::Grpc)),
-            "http/protobuf" => Ok(Self::Known(Protocol::Http)),
-            "http/json" => Ok(Self::Json),
-            _ => Err(()),
+            "grpc" => Some(Self::Known(Protocol::Grpc)),
+            "http/protobuf" => Some(Self::Known(Protocol::Http)),
+            "http/json" => Some(Self::Json),
+            _ => None,
         }
     }
 }
 
+/// Whether a signal is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExporterChoice {
     Otlp,
     None,
 }
 
-/// A list is allowed; of what we do not have in it, nothing is said as long as `otlp` is there.
-pub(super) fn parse_exporters(text: &str) -> Option<ExporterChoice> {
-    let mut names = text.split(',').map(str::trim);
-    if names.clone().any(|name| name == "otlp") {
-        Some(ExporterChoice::Otlp)
-    } else {
-        names.all(|name| name == "none").then_some(ExporterChoice::None)
+impl Value for ExporterChoice {
+    const EXPECTED: &'static str = "`otlp` or `none`";
+
+    /// A list is allowed; of what else is in it, nothing is said as long as `otlp` is.
+    fn parse(text: &str) -> Option<Self> {
+        let mut names = text.split(',').map(str::trim);
+        if names.clone().any(|name| name == "otlp") {
+            Some(Self::Otlp)
+        } else {
+            names.all(|name| name == "none").then_some(Self::None)
+        }
     }
 }
 
-pub(super) fn parse_yes_no(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" => Some(true),
-        "false" => Some(false),
-        _ => None,
-    }
-}
+/// A compression, or expressly none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NamedCompression(pub(super) Option<Compression>);
 
-pub(super) fn parse_millis(text: &str) -> Option<Duration> {
-    text.parse().ok().filter(|&millis| millis > 0).map(Duration::from_millis)
-}
+impl Value for NamedCompression {
+    const EXPECTED: &'static str = "`gzip` or `none`";
 
-pub(super) fn parse_count(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|&count| count > 0)
-}
-
-pub(super) fn parse_ratio(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio))
-}
-
-/// The outer `None` is a value not understood, the inner one is `none`.
-pub(super) fn parse_compression(text: &str) -> Option<Option<Compression>> {
-    match text.to_ascii_lowercase().as_str() {
-        "gzip" => Some(Some(Compression::Gzip)),
-        "none" => Some(None),
-        _ => None,
+    fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "gzip" => Some(Self(Some(Compression::Gzip))),
+            "none" => Some(Self(None)),
+            _ => None,
+        }
     }
 }
 
@@ -147,10 +180,11 @@ impl Default for NamedSampler {
     }
 }
 
-impl FromStr for NamedSampler {
-    type Err = ();
+impl Value for NamedSampler {
+    const EXPECTED: &'static str =
+        "`always_on`, `always_off`, `traceidratio`, or one of these with `parentbased_` before it";
 
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn parse(text: &str) -> Option<Self> {
         let (parent_based, name) = match text.strip_prefix("parentbased_") {
             Some(name) => (true, name),
             None => (false, text),
@@ -159,9 +193,9 @@ impl FromStr for NamedSampler {
             "always_on" => RootSampler::On,
             "always_off" => RootSampler::Off,
             "traceidratio" => RootSampler::Ratio,
-            _ => return Err(()),
+            _ => return None,
         };
-        Ok(Self { parent_based, root })
+        Some(Self { parent_based, root })
     }
 }
 
@@ -170,7 +204,7 @@ impl NamedSampler {
         self.root == RootSampler::Ratio
     }
 
-    pub(super) fn with_ratio(self, ratio: f64) -> Sampler {
+    pub(super) fn with_ratio(self, Ratio(ratio): Ratio) -> Sampler {
         let root = match self.root {
             RootSampler::On => Sampler::AlwaysOn,
             RootSampler::Off => Sampler::AlwaysOff,
@@ -180,8 +214,8 @@ impl NamedSampler {
     }
 }
 
-/// Makes a full URL of an endpoint, or says what is wrong with it. `base_for` is the signal whose path an HTTP base
-/// URL still lacks.
+/// Makes a full URL of an endpoint, or says what is wrong with it. `base_for` is the signal whose
+/// path an HTTP base URL still lacks.
 pub(super) fn endpoint(
     text: &str,
     protocol: Protocol,
@@ -205,20 +239,25 @@ pub(super) fn endpoint(
     Ok(full)
 }
 
-/// Reads a list of headers, and whether all of it could be read.
-pub(super) fn parse_headers(text: &str) -> (Vec<(String, String)>, bool) {
-    let entries: Vec<Option<(String, String)>> = entries(text).map(parse_pair).collect();
-    let all_good = entries.iter().all(Option::is_some);
-    (entries.into_iter().flatten().collect(), all_good)
+/// A list of pairs, special characters as `%XX`. Each that cannot be read is `None`.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = Option<(String, String)>> {
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(parse_pair)
 }
 
-/// One bad entry spoils all, as the specification has it.
-pub(super) fn parse_resource_attributes(text: &str) -> Option<Vec<(String, String)>> {
-    entries(text).map(parse_pair).collect()
-}
+/// The words for [`pairs`].
+pub(super) const PAIRS: &str = "a list `key=value,key=value`, special characters as %XX";
 
-fn entries(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
+/// Attributes of the resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attributes(pub(super) Vec<(String, String)>);
+
+impl Value for Attributes {
+    const EXPECTED: &'static str = PAIRS;
+
+    /// One bad pair spoils all, as the specification has it.
+    fn parse(text: &str) -> Option<Self> {
+        pairs(text).collect::<Option<_>>().map(Self)
+    }
 }
 
 fn parse_pair(entry: &str) -> Option<(String, String)> {

@@ -1,14 +1,15 @@
 //! Says the few lines that exporting has to say, where the program's log can hear them.
 //!
-//! Exports run on threads of the SDK, which know only the global subscriber. The layer tells which one it is part of.
+//! Exports run on threads of the SDK, which know only the global subscriber. The layer tells which
+//! one it is part of.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use tracing::dispatcher::{self, Dispatch, WeakDispatch};
 
 use super::health::ExportTrouble;
-use super::settings::{IgnoredSetting, Signal};
+use super::signal::Signal;
+use super::variables::IgnoredSetting;
 
 /// One line. Each is said at most once for one change.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,34 +25,27 @@ pub(super) enum Line {
 #[derive(Debug, Default)]
 pub(super) struct Voice {
     subscriber: Mutex<Option<WeakDispatch>>,
-    /// Lines from before there was a subscriber.
+    /// Lines from before there can be a subscriber.
     kept: Mutex<Vec<Line>>,
 }
 
 impl Voice {
-    /// Keeps lines until there is a subscriber to hear them.
+    /// Keeps lines to be said later.
     pub(super) fn keep(&self, lines: impl Iterator<Item = Line>) {
         lock(&self.kept).extend(lines);
     }
 
-    /// From now on this subscriber hears the lines, and first those that were kept.
-    pub(super) fn speak_to(self: &Arc<Self>, subscriber: &Dispatch) {
+    /// From now on this subscriber hears the lines.
+    pub(super) fn speak_to(&self, subscriber: &Dispatch) {
         *lock(&self.subscriber) = Some(subscriber.downgrade());
-        if !lock(&self.kept).is_empty() {
-            let voice = self.clone();
-            // This is called from within a layer, where nothing can be said. Without a thread they stay kept.
-            drop(
-                thread::Builder::new()
-                    .name("sentinel-voice".to_owned())
-                    .spawn(move || voice.say_kept()),
-            );
-        }
     }
 
     /// Says what is still kept.
     pub(super) fn say_kept(&self) {
         let lines = std::mem::take(&mut *lock(&self.kept));
-        lines.iter().for_each(|line| self.say(line));
+        for line in &lines {
+            self.say(line);
+        }
     }
 
     /// Says one line. Never called from within a layer, where it would be lost.

@@ -154,7 +154,8 @@ impl OutputReader {
 
     /// A reader for `lane`. Its events go to the subscriber that the lane reports to.
     pub fn new(lane: &Lane) -> Self {
-        Self::with(lane.clone(), lane.name().into(), lane.dispatch().clone())
+        let dispatch = lane.dispatch().unwrap_or_else(Dispatch::none);
+        Self::with(lane.clone(), lane.name().into(), dispatch)
     }
 }
 

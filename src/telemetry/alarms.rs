@@ -162,13 +162,13 @@ fn say_cleared(told: Told<'_>) {
             );
         }
         AlarmKind::Wedged => {
-            alarm!(names::WEDGED, Level::INFO, told, "the engine makes progress again")
+            alarm!(names::WEDGED, Level::INFO, told, "the engine makes progress again");
         }
         AlarmKind::LoadFailed => {
-            alarm!(names::LOAD_FAILED, Level::INFO, told, "the engine loads the model again")
+            alarm!(names::LOAD_FAILED, Level::INFO, told, "the engine loads the model again");
         }
         AlarmKind::DebugBuild => {
-            alarm!(names::DEBUG_BUILD, Level::INFO, told, "the engine is no debug build anymore")
+            alarm!(names::DEBUG_BUILD, Level::INFO, told, "the engine is no debug build anymore");
         }
         AlarmKind::Blind => alarm!(names::BLIND, Level::INFO, told, "the sentinel can see again"),
     }

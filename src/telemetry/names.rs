@@ -205,11 +205,11 @@ pub const TRUNCATED: &str = "serving.sentinel.truncated";
 pub const DROPPED: &str = "serving.sentinel.dropped";
 /// Seconds during which the sentinel could not see.
 pub const UNSEEN: &str = "serving.sentinel.unseen";
-/// Model-server latency of one request, as in the GenAI conventions.
+/// Model-server latency of one request, as in the conventions for generative AI.
 pub const SERVER_REQUEST_DURATION: &str = "gen_ai.server.request.duration";
-/// Queue and prefill of one request, as in the GenAI conventions.
+/// Queue and prefill of one request, as in the conventions for generative AI.
 pub const SERVER_TIME_TO_FIRST_TOKEN: &str = "gen_ai.server.time_to_first_token";
-/// Decode time per token of one request, as in the GenAI conventions.
+/// Decode time per token of one request, as in the conventions for generative AI.
 pub const SERVER_TIME_PER_OUTPUT_TOKEN: &str = "gen_ai.server.time_per_output_token";
-/// Tokens of one request by type, as in the GenAI conventions.
+/// Tokens of one request by type, as in the conventions for generative AI.
 pub const CLIENT_TOKEN_USAGE: &str = "gen_ai.client.token.usage";
