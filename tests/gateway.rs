@@ -86,6 +86,10 @@ async fn four_recorded_engines_are_seen_through() {
     ] {
         assert!(logged.contains(alarm), "no log line says that {alarm}:\n{logged}");
     }
+    assert!(
+        !logged.contains("the sentinel cannot see"),
+        "an engine that was told to end is no blindness:\n{logged}"
+    );
     assert!(said.contains("cargo run --example gateway -- llama-server -m model.gguf"), "{said}");
 }
 
@@ -106,8 +110,7 @@ async fn a_real_engine_is_served_until_it_is_told_to_end() {
 
     let engine = gateway.engine_address().to_owned();
     gateway.terminate();
-    let output = gateway.output().await;
-    assert_eq!(output.status.code(), Some(143));
+    assert_eq!(gateway.code().await, Some(143));
     assert!(send(ask(&format!("{engine}/health"))).await.is_err(), "the engine lives on");
 }
 
@@ -318,7 +321,7 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
         .insert("traceparent", format!("00-{TRACE}-{CALLER_SPAN}-01").parse().unwrap());
     assert_eq!(send(request).await.unwrap().status(), StatusCode::OK);
     gateway.terminate();
-    assert_eq!(gateway.output().await.status.code(), Some(143));
+    assert_eq!(gateway.code().await, Some(143));
 
     let span = loop {
         let span = timeout(PATIENCE, spans.recv())
@@ -396,6 +399,8 @@ async fn an_engine_that_ends_by_itself_ends_the_gateway_with_its_code() {
         let output = run(&["--", "sh", "-c", script, "sh"]).await;
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains(&format!("The engine ended: {how}")), "{script}: {said}");
+        let logged = String::from_utf8_lossy(&output.stderr);
+        assert!(logged.contains("the engine did not load the model"), "{script}: {logged}");
         assert_eq!(output.status.code(), Some(code), "{script}");
     }
 }
@@ -449,7 +454,10 @@ impl Gateway {
     }
 
     async fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = command(arguments).envs(variables.iter().copied()).spawn().unwrap();
+        let mut command = command(arguments);
+        // Killed, it could not end its engine.
+        command.envs(variables.iter().copied()).kill_on_drop(false);
+        let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
         let line = gateway.expect_line("Serving on ").await;
@@ -488,16 +496,25 @@ impl Gateway {
     }
 
     fn terminate(&self) {
-        let id =
-            rustix::process::Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
+        let Some(id) = self.child.id() else { return };
+        let id = rustix::process::Pid::from_raw(id.try_into().unwrap()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     }
 
-    async fn output(self) -> Output {
-        timeout(PATIENCE, self.child.wait_with_output())
+    /// Waits for the end; gives the exit code.
+    async fn code(&mut self) -> Option<i32> {
+        timeout(PATIENCE, self.child.wait())
             .await
             .expect("the gateway does not end")
             .unwrap()
+            .code()
+    }
+}
+
+impl Drop for Gateway {
+    /// Asks, so that it ends its engine too.
+    fn drop(&mut self) {
+        self.terminate();
     }
 }
 

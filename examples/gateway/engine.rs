@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long what an ended engine left in its pipes may take to read; a grandchild can hold them open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long what was found may take to be told, before this program ends.
+const TELLING: Duration = Duration::from_secs(1);
+
 /// An engine that was started.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -104,6 +107,7 @@ impl Engine {
         // It may have ended by itself.
         let _ = self.stop.send(());
         drop(self.supervisor.await);
+        self.lane.flush(TELLING);
     }
 }
 

@@ -120,7 +120,7 @@ fn origin(arguments: &mut Vec<OsString>) -> anyhow::Result<Origin> {
 /// Tells how the engine ended by itself. It was there to serve, so that no end of it is a success.
 fn engine_ended(screen: &Screen, status: Option<ExitStatus>) -> ExitCode {
     let Some(status) = status else { return ExitCode::FAILURE };
-    screen.say(&format!("The engine ended: {status}. Its own words are in the file of --engine-log, or with RUST_LOG=serving_sentinel::engine=info."));
+    screen.say(&format!("The engine ended: {status}. Its own words: --engine-log FILE keeps them, RUST_LOG=serving_sentinel::engine=info shows them."));
     match code(status) {
         0 => ExitCode::FAILURE,
         code => ExitCode::from(code),

@@ -27,6 +27,17 @@ struct KeptAlarm {
     facts: Facts,
 }
 
+/// What is known of the engine's process.
+#[derive(Clone, Copy, Debug)]
+enum Process {
+    /// It speaks, or can.
+    Open,
+    /// Its output closed then. A process that ends closes it, too, a moment before its end is known.
+    OutputClosed(Instant),
+    /// It has ended, and its output with it.
+    Ended,
+}
+
 /// One lane's state.
 #[derive(Debug)]
 pub struct LaneState {
@@ -47,18 +58,20 @@ pub struct LaneState {
     prefill: Option<(u64, Option<TokensPerSecond>)>,
     alarms: BTreeMap<AlarmKind, KeptAlarm>,
     blind: BTreeMap<BlindCause, Alarm>,
+    /// Whether the engine can still be heard.
+    hearing: Process,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
     debug_build: Option<String>,
-    output_closed: Option<Instant>,
 }
 
 impl LaneState {
-    /// An engine that ends closes its output a moment before its end is known.
-    const END_FOLLOWS: Duration = Duration::from_secs(2);
     /// So long after a context shift a slow request may be slow because of it.
     const SHIFT_EXPLAINS: Duration = Duration::from_secs(60);
+
+    /// An engine whose output closed and that has not ended after so long lives on unheard.
+    const END_IS_DUE: Duration = Duration::from_secs(5);
 
     /// A lane about which nothing is known yet.
     pub fn new(config: LaneConfig, policy: Policy) -> Self {
@@ -79,11 +92,11 @@ impl LaneState {
             prefill: None,
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
+            hearing: Process::Open,
             breaches: 0,
             last_rate: None,
             shifted: None,
             debug_build: None,
-            output_closed: None,
         }
     }
 
@@ -105,7 +118,9 @@ impl LaneState {
         if self.engine.is_none() && engine.is_some() {
             self.engine = engine.cloned();
         }
-        self.output_closed = None;
+        if matches!(self.hearing, Process::OutputClosed(_)) {
+            self.hearing = Process::Open;
+        }
         if !self.blind.is_empty() {
             self.blind(BlindCause::OutputClosed, false, now, out);
             self.blind(BlindCause::NoOutput, false, now, out);
@@ -241,11 +256,6 @@ impl LaneState {
         self.count_logged_rates(true, now, out);
     }
 
-    /// The engine's output is closed. Unless its end follows at once, that is blindness.
-    pub fn output_closed(&mut self, now: Instant) {
-        self.output_closed.get_or_insert(now);
-    }
-
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
@@ -253,6 +263,14 @@ impl LaneState {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.close(now, out);
+        self.hearing = Process::Ended;
+    }
+
+    /// The engine's output is closed: blindness, unless the process turns out to have ended.
+    pub const fn output_closed(&mut self, now: Instant) {
+        if matches!(self.hearing, Process::Open) {
+            self.hearing = Process::OutputClosed(now);
+        }
     }
 
     /// The lane is no longer watched: what stands of it ends, and that is no recovery.
@@ -268,11 +286,12 @@ impl LaneState {
                 self.blind.get_mut(&cause).and_then(|alarm| alarm.end(Transition::Expired));
             self.tell_blind(cause, transition, out);
         }
+        self.blind.clear();
+        self.hearing = Process::Open;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
-        self.output_closed = None;
         self.load = None;
     }
 
@@ -300,10 +319,6 @@ impl LaneState {
         if self.load.as_ref().is_some_and(|load| load.is_due(now)) {
             self.settle(now, out);
         }
-        if self.output_closed.is_some_and(|at| now.saturating_duration_since(at) >= Self::END_FOLLOWS) {
-            self.output_closed = None;
-            self.blind(BlindCause::OutputClosed, true, now, out);
-        }
         self.watch_for_wedges(now, out);
         self.count_logged_rates(false, now, out);
         let policy = self.policy.alarm;
@@ -315,6 +330,10 @@ impl LaneState {
                 _ => None,
             };
             kept.tell(*kind, transition, out);
+        }
+        if matches!(self.hearing, Process::OutputClosed(at) if now.duration_since(at) >= Self::END_IS_DUE)
+        {
+            self.blind(BlindCause::OutputClosed, true, now, out);
         }
         for cause in self.blind_causes().collect::<Vec<_>>() {
             self.blind(cause, true, now, out);
@@ -420,7 +439,10 @@ impl LaneState {
     // === loads ===
 
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.hearing = Process::Open;
         self.loads += 1;
+        // What an ended process left in its pipe begins no load: this is its next start.
+        self.hearing = Process::Open;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
         self.slots.clear();

@@ -494,19 +494,29 @@ fn a_debug_build_and_an_unknown_engine_are_said() {
 }
 
 #[test]
-fn a_closed_output_is_blindness_unless_the_engine_ended() {
-    let mut ended = Bench::gpu();
-    ended.take(on_gpu());
-    ended.act(|lane, now, _| lane.output_closed(now));
-    assert!(ended.at(1).act(|lane, now, out| lane.ended("exit status: 0", now, out)).is_empty());
-    assert!(ended.at(9).tick().is_empty());
+fn closed_output_is_blindness_only_if_the_engine_lives_on() {
+    let closed = |lane: &mut LaneState, now, _: &mut Vec<Finding>| lane.output_closed(now);
+    let ended =
+        |lane: &mut LaneState, now, out: &mut Vec<Finding>| lane.ended("exit status: 0", now, out);
 
     let mut lives = Bench::gpu();
-    lives.take(on_gpu());
-    lives.act(|lane, now, _| lane.output_closed(now));
-    assert!(lives.at(1).tick().is_empty());
-    assert_eq!(alarms(&lives.at(2).tick()), [(AlarmKind::Blind, Raised)]);
+    lives.act(closed);
+    assert!(alarms(&lives.at(4).tick()).is_empty());
+    assert_eq!(alarms(&lives.at(5).tick()), [(AlarmKind::Blind, Raised)]);
     assert_eq!(lives.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::OutputClosed]);
-    let seen = lives.take([Evidence::Listening]);
-    assert_eq!(alarms(&seen), [(AlarmKind::Blind, Cleared)], "its output is open again");
+    assert_eq!(alarms(&lives.take([Evidence::Listening])), [(AlarmKind::Blind, Cleared)], "heard again");
+    lives.act(closed);
+    assert_eq!(alarms(&lives.at(10).tick()), [(AlarmKind::Blind, Raised)]);
+    assert_eq!(alarms(&lives.act(ended)), [(AlarmKind::Blind, Expired)]);
+    assert!(alarms(&lives.at(60).tick()).is_empty(), "blindness of an engine that has ended");
+
+    let mut ends = Bench::gpu();
+    ends.act(closed);
+    ends.at(1).act(ended);
+    assert!(alarms(&ends.at(60).tick()).is_empty());
+
+    let mut ended_first = Bench::gpu();
+    ended_first.act(ended);
+    ended_first.act(closed);
+    assert!(alarms(&ended_first.at(60).tick()).is_empty());
 }

@@ -119,7 +119,7 @@ impl Lane {
         }
     }
 
-    /// The engine's output is closed. If the engine lives on (no [`ended`](Self::ended) follows), that is blindness.
+    /// The engine's output is closed. If its end is not told within a few seconds, it lives on, and that is blindness.
     pub fn output_closed(&self) {
         self.act(|state, _| state.output_closed(now()));
     }

@@ -119,8 +119,11 @@ async fn version_text(engine: &Command) -> Result<String, AskVersionError> {
     }
     let mut child =
         asked.spawn().map_err(|source| AskVersionError::Start { program: program(), source })?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let answer = timeout(VERSION_TIMEOUT, async { tokio::try_join!(read(stdout), read(stderr)) });
+    // Each by itself: a program that fills one pipe must not wait for the other to be read.
+    let (stdout, stderr) = (read(child.stdout.take()), tokio::spawn(read(child.stderr.take())));
+    let answer = timeout(VERSION_TIMEOUT, async {
+        Ok((stdout.await?, stderr.await.map_err(io::Error::other)??))
+    });
     // The child is dropped, and so killed and reaped, whatever comes of it: an answer needs no exit.
     match answer.await {
         Ok(Ok((stdout, stderr))) => Ok(stdout + "\n" + &stderr),
