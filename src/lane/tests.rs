@@ -500,6 +500,7 @@ fn closed_output_is_blindness_only_if_the_engine_lives_on() {
         |lane: &mut LaneState, now, out: &mut Vec<Finding>| lane.ended("exit status: 0", now, out);
 
     let mut lives = Bench::gpu();
+    lives.take(on_gpu());
     lives.act(closed);
     assert!(alarms(&lives.at(4).tick()).is_empty());
     assert_eq!(alarms(&lives.at(5).tick()), [(AlarmKind::Blind, Raised)]);
