@@ -11,7 +11,6 @@
 mod otlp;
 
 use std::io::Write;
-use std::num::NonZeroUsize;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -20,8 +19,11 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, metric};
-use otlp::{Behaviour, Collector, Item, Wire, attribute, text};
+use otlp::{Behaviour, Certificate, Collector, Item, Wire, attribute, text};
+use serving_sentinel::lane::LaneConfig;
+use serving_sentinel::layer::{Lane, SentinelLayer};
 use serving_sentinel::otlp::{FlushError, Otlp, OtlpBuilder, Signal, TroubleKind};
+use serving_sentinel::placement::Plan;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -36,12 +38,12 @@ fn to(wire: Wire, endpoint: impl Into<String>) -> OtlpBuilder {
     let protocol = if wire == Wire::Grpc { "grpc" } else { "http/protobuf" };
     Otlp::builder()
         .without_globals()
-        .with_variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-        .with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.into())
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.into())
         // Quick, so that no test waits for a timer.
-        .with_variable("OTEL_BSP_SCHEDULE_DELAY", "50")
-        .with_variable("OTEL_BLRP_SCHEDULE_DELAY", "50")
-        .with_variable("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "50")
+        .variable("OTEL_BLRP_SCHEDULE_DELAY", "50")
+        .variable("OTEL_METRIC_EXPORT_INTERVAL", "100")
 }
 
 /// Our scope, as the sentinel's own instruments have it.
@@ -137,7 +139,7 @@ fn check_origin<T>(item: &Item<T>) {
 fn round_trip(wire: Wire) {
     let collector = Collector::start(wire);
     let otlp = to(wire, collector.endpoint())
-        .with_resource_attribute("deployment.environment.name", "test")
+        .resource_attribute("deployment.environment.name", "test")
         .build()
         .unwrap();
     let (_dispatch, log) = send(&otlp);
@@ -185,9 +187,9 @@ fn headers_and_compression_arrive() {
     for wire in [Wire::Grpc, Wire::Http] {
         let collector = Collector::start(wire);
         let otlp = to(wire, collector.endpoint())
-            .with_variable("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20a%25b,x-tenant=t")
-            .with_variable("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "x-tenant=logs")
-            .with_variable("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+            .variable("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20a%25b,x-tenant=t")
+            .variable("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "x-tenant=logs")
+            .variable("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
             .build()
             .unwrap();
         send(&otlp);
@@ -204,12 +206,38 @@ fn headers_and_compression_arrive() {
 }
 
 #[test]
+fn https_is_trusted_by_the_certificate_that_a_variable_names() {
+    let certificate = Certificate::for_localhost();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &certificate.certificate).unwrap();
+    for wire in [Wire::Grpc, Wire::Http] {
+        let collector = Collector::start_secure(wire, &certificate);
+        let endpoint = format!("https://localhost:{}", collector.address().port());
+        let trusting = to(wire, endpoint.clone())
+            .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", file.path())
+            .build()
+            .unwrap();
+        send(&trusting);
+        trusting.shutdown(ENOUGH).unwrap();
+        assert_eq!(collector.received().spans.len(), 1, "{wire:?}");
+
+        let stranger = to(wire, endpoint).build().unwrap();
+        send(&stranger);
+        let Err(FlushError::Undelivered(trouble)) = stranger.shutdown(ENOUGH) else {
+            panic!("{wire:?}: a stranger's certificate was trusted");
+        };
+        assert!(trouble.error.contains("certificate"), "{wire:?}: {trouble}");
+        assert_eq!(collector.received().spans.len(), 1, "{wire:?}");
+    }
+}
+
+#[test]
 fn each_signal_has_its_own_endpoint_and_protocol() {
     let (grpc, http) = (Collector::start(Wire::Grpc), Collector::start(Wire::Http));
     let otlp = to(Wire::Grpc, grpc.endpoint())
-        .with_variable("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")
-        .with_variable("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", format!("{}/v1/logs", http.endpoint()))
-        .with_variable("OTEL_METRICS_EXPORTER", "none")
+        .variable("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")
+        .variable("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", format!("{}/v1/logs", http.endpoint()))
+        .variable("OTEL_METRICS_EXPORTER", "none")
         .build()
         .unwrap();
     send(&otlp);
@@ -223,8 +251,8 @@ fn each_signal_has_its_own_endpoint_and_protocol() {
 fn temporality_and_sampler_are_chosen_by_variables() {
     let collector = Collector::start(Wire::Http);
     let otlp = to(Wire::Http, collector.endpoint())
-        .with_variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
-        .with_variable("OTEL_TRACES_SAMPLER", "always_off")
+        .variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+        .variable("OTEL_TRACES_SAMPLER", "always_off")
         .build()
         .unwrap();
     send(&otlp);
@@ -240,7 +268,7 @@ fn temporality_and_sampler_are_chosen_by_variables() {
 #[test]
 fn what_is_private_does_not_leave() {
     let collector = Collector::start(Wire::Http);
-    let otlp = to(Wire::Http, collector.endpoint()).with_private_target("engine").build().unwrap();
+    let otlp = to(Wire::Http, collector.endpoint()).private_target("engine").build().unwrap();
     let (dispatch, _log) = subscriber(&otlp);
     tracing::dispatcher::with_default(&dispatch, || {
         tracing::info_span!("request").in_scope(|| {
@@ -287,8 +315,8 @@ fn metrics_have_room_for_every_lane() {
     let collector = Collector::start(Wire::Http);
     let count = |lanes: usize| {
         let otlp = to(Wire::Http, collector.endpoint())
-            .with_variable("OTEL_METRIC_EXPORT_INTERVAL", "60000")
-            .with_max_lanes(NonZeroUsize::new(lanes).unwrap())
+            .variable("OTEL_METRIC_EXPORT_INTERVAL", "60000")
+            .max_lanes(lanes)
             .build()
             .unwrap();
         let counter = meter(&otlp).u64_counter("serving.lanes").build();
@@ -322,10 +350,8 @@ fn boundaries_of_an_instrument_survive_the_room_for_lanes() {
 #[test]
 fn a_disabled_sdk_records_and_sends_nothing() {
     let collector = Collector::start(Wire::Http);
-    let otlp = to(Wire::Http, collector.endpoint())
-        .with_variable("OTEL_SDK_DISABLED", "true")
-        .build()
-        .unwrap();
+    let otlp =
+        to(Wire::Http, collector.endpoint()).variable("OTEL_SDK_DISABLED", "true").build().unwrap();
     let (dispatch, log) = send(&otlp);
     tracing::dispatcher::with_default(&dispatch, || {
         let span = tracing::info_span!("work");
@@ -341,7 +367,7 @@ fn a_disabled_sdk_records_and_sends_nothing() {
 fn debug_events_stay_asleep() {
     let otlp = to(Wire::Http, "http://127.0.0.1:9").build().unwrap();
     let disabled =
-        to(Wire::Http, "http://127.0.0.1:9").with_variable("OTEL_SDK_DISABLED", "true").build();
+        to(Wire::Http, "http://127.0.0.1:9").variable("OTEL_SDK_DISABLED", "true").build();
     for otlp in [&otlp, &disabled.unwrap()] {
         let (dispatch, log) = subscriber(otlp);
         tracing::dispatcher::with_default(&dispatch, || {
@@ -353,7 +379,48 @@ fn debug_events_stay_asleep() {
     }
 }
 
+#[test]
+fn the_sentinels_findings_arrive() {
+    let collector = Collector::start(Wire::Grpc);
+    let otlp = to(Wire::Grpc, collector.endpoint()).build().unwrap();
+    let sentinel = SentinelLayer::builder().meter_provider(otlp.meter_provider()).build();
+    let subscriber = tracing_subscriber::registry().with(otlp.layer()).with(sentinel);
+    tracing::subscriber::with_default(subscriber, || {
+        let lane =
+            Lane::open(LaneConfig::new("chat-0").with_plan(Plan::Gpu { minimum_share: None }));
+        lane.observe_line(include_bytes!(
+            "fixtures/recordings/llama-server-no-gpu-banner-lies.stderr.log"
+        ));
+        assert!(lane.flush(ENOUGH));
+    });
+    otlp.flush(ENOUGH).unwrap();
+    let name = "serving.placement.cpu_fallback";
+    let load = collector.wait_for_span("serving.load");
+    let events: Vec<_> = load.data.events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(events, [name], "once, and by the sentinel");
+    let alarm = collector.wait_for_log(name);
+    assert_eq!(alarm.data.trace_id, load.data.trace_id);
+    let metric = collector.wait_for_metric("serving.placement.violations");
+    assert_eq!(metric.scope.name, "serving-sentinel");
+    otlp.shutdown(ENOUGH).unwrap();
+}
+
 // === A collector that is away ===
+
+#[test]
+fn the_sentinel_says_that_it_is_blind() {
+    let otlp = to(Wire::Http, format!("http://{}", nobody())).build().unwrap();
+    let log = Log::default();
+    let fmt = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(log.clone());
+    let sentinel = SentinelLayer::builder().meter_provider(otlp.meter_provider()).build();
+    let registry = tracing_subscriber::registry();
+    let subscriber = registry.with(fmt.with_filter(INFO)).with(otlp.layer()).with(sentinel);
+    tracing::subscriber::with_default(subscriber, || {
+        let _lane = Lane::open(LaneConfig::new("chat-0"));
+        tracing::info_span!("work").in_scope(|| {});
+        log.wait_for("serving.blind.cause=\"collector_unreachable\"");
+    });
+}
 
 /// A port on which nothing listens.
 fn nobody() -> String {
@@ -396,10 +463,10 @@ fn failed_exports_are_not_logged_one_by_one() {
         let collector = Collector::start(wire);
         collector.behave(Behaviour::Unavailable);
         let otlp = to(wire, collector.endpoint())
-            .with_variable("OTEL_TRACES_EXPORTER", "none")
-            .with_variable("OTEL_LOGS_EXPORTER", "none")
-            .with_variable("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
-            .with_variable("OTEL_METRIC_EXPORT_INTERVAL", "10")
+            .variable("OTEL_TRACES_EXPORTER", "none")
+            .variable("OTEL_LOGS_EXPORTER", "none")
+            .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
+            .variable("OTEL_METRIC_EXPORT_INTERVAL", "10")
             .build()
             .unwrap();
         let (_dispatch, log) = send(&otlp);
@@ -447,7 +514,7 @@ fn a_collector_that_comes_back_is_told_of_and_gets_what_comes_then() {
     for wire in [Wire::Grpc, Wire::Http] {
         let address = Collector::start(wire).stop();
         let otlp = to(wire, format!("http://{address}"))
-            .with_variable("OTEL_LOGS_EXPORTER", "none")
+            .variable("OTEL_LOGS_EXPORTER", "none")
             .build()
             .unwrap();
         let (dispatch, log) = send(&otlp);
@@ -513,7 +580,7 @@ fn it_works_within_any_runtime() {
 #[test]
 fn the_exporter_is_not_traced_itself() {
     if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
-        let otlp = Otlp::builder().with_level(LevelFilter::TRACE).build().unwrap();
+        let otlp = Otlp::builder().level(LevelFilter::TRACE).build().unwrap();
         tracing_subscriber::registry().with(otlp.layer()).init();
         for _ in 0..5 {
             work(&otlp);
@@ -599,7 +666,7 @@ fn the_environment_decides() {
 #[test]
 fn errors_name_the_variable() {
     let error = |name: &str, value: &str| {
-        let built = Otlp::builder().without_globals().with_variable(name, value).build();
+        let built = Otlp::builder().without_globals().variable(name, value).build();
         built.unwrap_err().to_string()
     };
     let rows = [
@@ -612,8 +679,8 @@ fn errors_name_the_variable() {
     }
     let built = Otlp::builder()
         .without_globals()
-        .with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:1")
-        .with_variable("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:1")
+        .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")
         .build();
     let text = built.unwrap_err().to_string();
     assert!(text.contains("/nowhere/ca.pem in OTEL_EXPORTER_OTLP_CERTIFICATE"), "{text}");

@@ -366,6 +366,32 @@ fn requests_are_in_flight_as_long_as_their_spans_are_open() {
 }
 
 #[test]
+fn requests_of_many_threads_are_all_counted() {
+    let out = export(|| {
+        let lane = loaded(ON_GPU);
+        let dispatch = dispatcher::get_default(Clone::clone);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    dispatcher::with_default(&dispatch, || {
+                        for _ in 0..25 {
+                            request(&lane, 90.0);
+                            lane.observe_line(b"nothing of note");
+                        }
+                    });
+                });
+            }
+        });
+        lane
+    });
+    assert_eq!(out.spans("chat gemma-3-270m").len(), 200);
+    let on_par = [LANE, ("serving.throughput.verdict", "on_par")];
+    assert_eq!(out.value("serving.throughput.judged", &on_par), 200.0);
+    assert_eq!(out.value("serving.requests.in_flight", &[LANE]), 0.0);
+    assert_eq!(lines_told(&out), load_of(ON_GPU).len() + 200);
+}
+
+#[test]
 fn a_request_continues_its_callers_trace() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     let out = export(|| {

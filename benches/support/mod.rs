@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 type Samples = Rc<RefCell<BTreeMap<&'static str, Vec<f64>>>>;
 
 /// One question and what was measured for it.
-pub struct Question<'a> {
+pub(crate) struct Question<'a> {
     name: &'static str,
     contenders: Vec<Contender<'a>>,
 }
@@ -27,25 +27,25 @@ struct Contender<'a> {
 }
 
 impl<'a> Question<'a> {
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, contenders: Vec::new() }
     }
 
     /// A contender: the first is what the others are compared with.
-    pub fn contender(mut self, name: &'static str, mut once: impl FnMut() + 'a) -> Self {
+    pub(crate) fn contender(mut self, name: &'static str, mut once: impl FnMut() + 'a) -> Self {
         let run = Box::new(move |times| time(times, &mut once));
         self.contenders.push(Contender { name, run });
         self
     }
 
     /// A contender that measures its turn itself: it does it so many times, and says how long that took.
-    pub fn timed(mut self, name: &'static str, run: impl FnMut(u64) -> Duration + 'a) -> Self {
+    pub(crate) fn timed(mut self, name: &'static str, run: impl FnMut(u64) -> Duration + 'a) -> Self {
         self.contenders.push(Contender { name, run: Box::new(run) });
         self
     }
 
     /// A contender that needs something made beforehand, which is not measured.
-    pub fn prepared<T>(
+    pub(crate) fn prepared<T>(
         mut self,
         name: &'static str,
         mut prepare: impl FnMut() -> T + 'a,
@@ -71,7 +71,7 @@ impl<'a> Question<'a> {
     }
 
     /// Gives each contender its turns, and prints what came of it.
-    pub fn ask(mut self, criterion: &mut Criterion) {
+    pub(crate) fn ask(mut self, criterion: &mut Criterion) {
         let samples = Samples::default();
         let mut group = criterion.benchmark_group(self.name);
         for round in 1..=ROUNDS {
@@ -107,7 +107,7 @@ impl<'a> Question<'a> {
 }
 
 /// How long it takes to do `once` so many times.
-pub fn time(times: u64, mut once: impl FnMut()) -> Duration {
+pub(crate) fn time(times: u64, mut once: impl FnMut()) -> Duration {
     let start = now();
     for _ in 0..times {
         once();
@@ -127,7 +127,7 @@ fn now() -> Instant {
 }
 
 /// Short turns: there are many of them.
-pub fn criterion() -> Criterion {
+pub(crate) fn criterion() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(400))

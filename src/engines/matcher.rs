@@ -99,6 +99,32 @@ impl Matcher {
     /// A format with the id of one that is known for the same engine takes its place, others are added and tried
     /// first. Residence rules are asked before the known ones. The file's own samples are run.
     ///
+    /// A format's pattern meets the bare message, all of it. What it captures, and what `with` gives, are the fields of
+    /// the evidence. The keys are explained at the head of `src/engines/llama_cpp.toml`.
+    ///
+    /// ```
+    /// use serving_sentinel::engines::{Matcher, StreamState};
+    /// use serving_sentinel::evidence::Evidence;
+    ///
+    /// let matcher = Matcher::builtin().with_file("fork.toml", r#"
+    ///     engine = "llama.cpp"
+    ///
+    ///     [[format]]
+    ///     id = "fork_banner"
+    ///     yields = "banner"
+    ///     literal = "layers on the device"
+    ///     pattern = '^fork: (?<offloaded>\d+) of (?<total>\d+) layers on the device$'
+    ///     source = "our fork, 2026-10"
+    ///     rejects = ["3 of 4 layers on the device"]
+    ///     [[format.matches]]
+    ///     line = "fork: 3 of 4 layers on the device"
+    /// "#)?;
+    /// let line = b"Jun 18 08:57:40 host1 fork[7]: fork: 30 of 33 layers on the device";
+    /// let recognised = matcher.recognise(line, &mut StreamState::default());
+    /// assert_eq!(recognised.evidence, [Evidence::Banner { offloaded: 30, total: 33 }]);
+    /// # Ok::<(), serving_sentinel::engines::LoadFormatsError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`LoadFormatsError`] with place and id, for a file that is not of the form or not true to its own samples.
@@ -143,12 +169,11 @@ impl Matcher {
         let mut literals: Vec<&str> = Vec::new();
         let mut formats_of_literal: Vec<Vec<usize>> = Vec::new();
         for (index, format) in formats.iter().enumerate() {
-            match literals.iter().position(|literal| **literal == *format.literal) {
-                Some(known) => formats_of_literal[known].push(index),
-                None => {
-                    literals.push(&format.literal);
-                    formats_of_literal.push(vec![index]);
-                }
+            if let Some(known) = literals.iter().position(|literal| **literal == *format.literal) {
+                formats_of_literal[known].push(index);
+            } else {
+                literals.push(&format.literal);
+                formats_of_literal.push(vec![index]);
             }
         }
         let continues = |other: &Format, head: &Format| {
@@ -320,5 +345,95 @@ impl ServiceState {
         if let Some(device) = disguised.filter(|device| !self.software_devices.contains(device)) {
             self.software_devices.push(device);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct File {
+        format: Vec<Row>,
+    }
+
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+        rejects: Vec<String>,
+        matches: Vec<Sample>,
+    }
+
+    #[derive(Deserialize)]
+    struct Sample {
+        line: String,
+    }
+
+    /// The formats that read one of a line's messages, those that yield nothing left out.
+    fn readers(matcher: &Matcher, line: &str) -> Vec<String> {
+        let opened = unwrap::open(line.as_bytes());
+        let reads = |format: &&Format| {
+            let mut reads = false;
+            opened.messages.for_each(|message| reads |= format.read(message).is_some());
+            reads
+        };
+        let telling = matcher.formats().filter(|format| format.kind.name != NOTHING);
+        telling.filter(reads).map(|format| format.id().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_sample_is_recognised_by_its_row_alone_and_no_reject_is() {
+        let matcher = Matcher::builtin();
+        for (name, text) in BUILTIN {
+            let file: File = toml::from_str(text).unwrap();
+            for row in &file.format {
+                let format = matcher.formats().find(|format| format.id() == row.id).unwrap();
+                for sample in &row.matches {
+                    let alone =
+                        if format.kind.name == NOTHING { vec![] } else { vec![row.id.clone()] };
+                    assert_eq!(
+                        readers(&matcher, &sample.line),
+                        alone,
+                        "{name}, {}: {}",
+                        row.id,
+                        sample.line
+                    );
+                }
+                for reject in &row.rejects {
+                    assert!(
+                        !readers(&matcher, reject).contains(&row.id),
+                        "{name}, {}: {reject}",
+                        row.id
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_no_interest_leaves_no_trace() {
+        let mut stream = StreamState::default();
+        let recognised = Matcher::builtin()
+            .recognise(b"main: binding port with default address family", &mut stream);
+        assert!(
+            recognised.engine.is_none()
+                && recognised.evidence.is_empty()
+                && recognised.service.is_none()
+        );
+        assert_eq!((stream.candidates.capacity(), stream.services.len(), stream.lines), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_is_remembered_of_services_is_bounded() {
+        let mut stream = StreamState::default();
+        for number in 0..MOST_SERVICES + 2 {
+            let line = format!("name-{number}  | main: model loaded");
+            assert_eq!(
+                Matcher::builtin().recognise(line.as_bytes(), &mut stream).evidence.len(),
+                1
+            );
+        }
+        assert_eq!(stream.services.len(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! What engines print: recognisers as data, one file per engine, and the one matcher that runs them.
 //!
 //! A line goes through three steps. One scan over its bytes looks for the rare literals of all formats: most lines end
-//! here, with nothing allocated. Then its log prefixes come off ([`prefix`]) and its JSON is opened ([`unwrap`]). Then
+//! here, with nothing allocated. Then its log prefixes come off (`prefix`) and its JSON is opened (`unwrap`). Then
 //! only the formats whose literal was there run their pattern, on the bare message from its first to its last byte.
 
 mod error;

@@ -149,15 +149,20 @@ fn cri_stream(line: &[u8]) -> Option<&[u8]> {
 fn syslog(line: &[u8]) -> Option<(&[u8], &[u8])> {
     const LONGEST_MONTH: usize = 16;
     let space = line.iter().take(LONGEST_MONTH + 1).position(|&byte| byte == b' ')?;
-    // A month has a letter in it, be it of another script.
-    line[..space].iter().find(|byte| byte.is_ascii_alphabetic() || !byte.is_ascii())?;
+    // A month has a letter in it, be it of another script, and nothing else but digits and a full stop.
+    let month = &line[..space];
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
+    let is_month_byte = |byte: &u8| is_letter(byte) || byte.is_ascii_digit() || *byte == b'.';
+    if !month.iter().any(is_letter) || !month.iter().all(is_month_byte) {
+        return None;
+    }
     let (_, rest) = digits(skip_spaces(&line[space..]), 1, 2)?;
     let rest = clock(rest.strip_prefix(b" ")?)?;
     host_and_unit(rest.strip_prefix(b" ")?, Pid::Optional)
 }
 
 /// Whether a unit without a process id is taken for one.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Pid {
     Optional,
     Required,
@@ -349,6 +354,7 @@ mod tests {
             "If you have 18 08:57:40 minutes",
             "18 18 08:57:40 host1 x[1]: no month",
             "In 18 08:57:40 host1 no unit here",
+            r#"{"log":"Jun 18 08:57:40 host1 x[1]: not yet opened"}"#,
             "2026-05-31: a date alone",
             "2026-05/31 16:41:57 mixed",
             "|",

@@ -172,7 +172,9 @@ fn parse(message: &[u8]) -> Option<Json> {
         format!("{} [{}] {}", level.as_str()?, function.as_str()?, first_line(message.as_str()?));
     if !fields.is_empty() {
         text.push_str(" |");
-        fields.iter().for_each(|(key, value)| push_pair(&mut text, key, value));
+        for (key, value) in &fields {
+            push_pair(&mut text, key, value);
+        }
     }
     Some(Json::Server(text))
 }
@@ -183,7 +185,9 @@ fn rows(kind: &str, data: &serde_json::Map<String, Value>) -> Vec<String> {
     let row = |row: &Value| {
         let fields: BTreeMap<&String, &Value> = row.as_object()?.iter().collect();
         let mut text = format!("{kind} |");
-        fields.iter().for_each(|(key, value)| push_pair(&mut text, key, value));
+        for (key, value) in fields {
+            push_pair(&mut text, key, value);
+        }
         if let Some(unit) = data.get("unit") {
             push_pair(&mut text, "unit", unit);
         }
@@ -199,4 +203,107 @@ fn push_pair(text: &mut String, key: &str, value: &Value) {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages, the service, and whether the engine's logger spoke.
+    fn opened(line: &str) -> (Vec<String>, Option<Service>, bool) {
+        let line = open(line.as_bytes());
+        let mut messages = Vec::new();
+        line.messages
+            .for_each(|message| messages.push(String::from_utf8_lossy(message).into_owned()));
+        (messages, line.service, line.framed)
+    }
+
+    #[test]
+    fn json_is_opened_by_the_table() {
+        let child = || Some(Service::RouterChild("32801".into()));
+        let rows: &[(&str, &str, Option<Service>, bool)] = &[
+            (r#"{"type":"log","time":1,"level":"info","msg":"a: b\n"}"#, "a: b", None, true),
+            (r#"{"type":"log","time":1,"level":"info","msg":"a: b\nc: d\n"}"#, "a: b", None, true),
+            (r#"{"type":"log","time":1,"level":"none","msg":"a: b\n"}"#, "a: b", None, false),
+            (r#"{"type":"log","time":1,"level":"cont","msg":"a: b\n"}"#, "a: b", None, false),
+            (
+                r#"{"type":"log","time":1,"level":"none","msg":"[32801] a: b\n"}"#,
+                "a: b",
+                child(),
+                false,
+            ),
+            (
+                r#"{"type":"log","time":1,"level":"none","msg":"[32801] 0.00.000.001 I a: b\n"}"#,
+                "a: b",
+                child(),
+                true,
+            ),
+            (r#"{"type":"log","time":1,"level":"none","msg":"[32801] \n"}"#, "", child(), false),
+            (
+                r#"{"type":"log","time":1,"level":"info","msg":"[32801] a: b\n"}"#,
+                "[32801] a: b",
+                None,
+                true,
+            ),
+            (r#"{"log":"a: b\n","stream":"stderr","time":"t"}"#, "a: b", None, false),
+            (
+                r#"{"tid":"1","timestamp":1,"level":"INFO","function":"main","line":2,"msg":"a","z":1,"b":"x"}"#,
+                r#"INFO [main] a | b="x" z=1"#,
+                None,
+                false,
+            ),
+            (r#"{"level":"INFO","function":"main","message":"a"}"#, "INFO [main] a", None, false),
+        ];
+        for (line, message, service, framed) in rows {
+            assert_eq!(
+                opened(line),
+                (vec![(*message).to_owned()], service.clone(), *framed),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_json_is_left_closed() {
+        for line in [
+            "{",
+            "{}",
+            "{\"log\":1}",
+            "{\"type\":\"log\"}",
+            r#"{"type":"log","level":"info","msg":1}"#,
+            r#"{"type":"log","msg":"a"}"#,
+            r#"{"type":"text","msg":"a"}"#,
+            r#"{"role":"user","content":"a"}"#,
+            r#"{"msg":"a","level":"INFO"}"#,
+            r#"["log","a"]"#,
+        ] {
+            assert_eq!(opened(line), (vec![line.to_owned()], None, false));
+        }
+    }
+
+    #[test]
+    fn a_record_gives_a_message_a_row() {
+        let line =
+            r#"{"type":"t","data":{"unit":"MiB","rows":[{"name":"A","b":1},{"name":"B"},3]}}"#;
+        let rows = [r#"t | b=1 name="A" unit="MiB""#, r#"t | name="B" unit="MiB""#];
+        assert_eq!(opened(line), (rows.map(str::to_owned).to_vec(), None, true));
+        assert_eq!(opened(r#"{"type":"t","data":{}}"#).0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn json_in_json_ends_somewhere() {
+        let wrap = |line: String| format!("{{\"log\":{}}}", Value::String(line));
+        let deep = (0..DEEPEST + 2).fold("a: b".to_owned(), |line, _| wrap(line));
+        assert!(opened(&deep).0[0].starts_with("{\"log\":"));
+        let shallow = (0..DEEPEST).fold("a: b".to_owned(), |line, _| wrap(line));
+        assert_eq!(opened(&shallow).0, ["a: b"]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay_where_they_do_not_matter() {
+        let line = open(b"0.00.000.001 I a: \xff\xfe");
+        line.messages.for_each(|message| assert_eq!(message, b"a: \xff\xfe"));
+        let json = open(b"{\"log\":\"a: \xff b\\n\"}");
+        json.messages.for_each(|message| assert_eq!(message, "a: \u{fffd} b".as_bytes()));
+    }
 }

@@ -118,7 +118,11 @@ impl LaneState {
         if self.engine.is_none() && engine.is_some() {
             self.engine = engine.cloned();
         }
+        if matches!(self.hearing, Process::OutputClosed(_)) {
+            self.hearing = Process::Open;
+        }
         if !self.blind.is_empty() {
+            self.blind(BlindCause::OutputClosed, false, now, out);
             self.blind(BlindCause::NoOutput, false, now, out);
             if self.engine.is_some() {
                 self.blind(BlindCause::UnknownEngine, false, now, out);
@@ -437,6 +441,8 @@ impl LaneState {
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.hearing = Process::Open;
         self.loads += 1;
+        // What an ended process left in its pipe begins no load: this is its next start.
+        self.hearing = Process::Open;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
         self.slots.clear();

@@ -31,6 +31,11 @@ impl Watch {
     pub(super) fn look(&mut self, hub: &Arc<Hub>, at: Instant) {
         hub.follow_provider();
         observe(hub, BlindCause::NoMeterProvider, hub.meters.is_unread(at), None, at);
+        #[cfg(feature = "otlp")]
+        {
+            let unreachable = crate::otlp::collector_unreachable().is_some();
+            observe(hub, BlindCause::CollectorUnreachable, unreachable, None, at);
+        }
         observe(
             hub,
             BlindCause::TooManyLanes,

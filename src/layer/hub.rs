@@ -22,7 +22,8 @@ use crate::layer::meters::Meters;
 use crate::layer::queue::Queue;
 use crate::layer::{Request, Watcher, enter, now, teller};
 use crate::observer::{LaneFinding, Observer};
-use crate::telemetry::instruments::{DroppedKind, Instruments, Lanes};
+use crate::telemetry::gauges::Lanes;
+use crate::telemetry::instruments::{DroppedKind, Instruments};
 
 /// Findings are rare. So many at once are a storm, and a storm's first findings say enough.
 const QUEUE_CAPACITY: usize = 4096;

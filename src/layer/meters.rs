@@ -10,7 +10,8 @@ use opentelemetry::metrics::MeterProvider;
 use opentelemetry::{InstrumentationScope, global};
 
 use crate::layer::{enter, now};
-use crate::telemetry::instruments::{Instruments, Lanes};
+use crate::telemetry::gauges::Lanes;
+use crate::telemetry::instruments::Instruments;
 use crate::telemetry::names;
 
 /// A meter provider of any make.

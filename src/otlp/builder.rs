@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use super::signal::Signal;
 use super::transport::{Transport, Watched};
 use super::voice::{Line, Voice};
 use super::{Otlp, OtlpError};
+use crate::telemetry::names;
 
 /// When a program has surely set its subscriber, after it has set up the export. While it does, and
 /// from within its layers, nothing can be said.
@@ -37,7 +37,7 @@ const SUBSCRIBER_IS_SET: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OtlpBuilder {
-    max_lanes: NonZeroUsize,
+    max_lanes: usize,
     attributes: Vec<KeyValue>,
     variables: HashMap<String, OsString>,
     private_targets: Vec<String>,
@@ -60,7 +60,7 @@ impl Default for OtlpBuilder {
 
 impl OtlpBuilder {
     /// More engines than one process is likely to watch.
-    pub const DEFAULT_MAX_LANES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+    pub const DEFAULT_MAX_LANES: usize = 1000;
 
     /// Spans and events under this level are for a developer's own log.
     pub const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
@@ -68,30 +68,33 @@ impl OtlpBuilder {
     /// The series that one lane may have on one instrument: eight devices with two buffers each.
     const SERIES_PER_LANE: usize = 16;
 
+    /// The SDK makes room for all series of an instrument at once, so there is an end to it.
+    const MAX_SERIES: usize = 1 << 20;
+
     /// Sets for how many lanes metrics have room. The SDK keeps so many series on an instrument and
     /// folds all others into one (`otel.metric.overflow`).
     ///
     /// By default, this is [`DEFAULT_MAX_LANES`](Self::DEFAULT_MAX_LANES).
-    pub fn with_max_lanes(self, max_lanes: NonZeroUsize) -> Self {
+    pub fn max_lanes(self, max_lanes: usize) -> Self {
         Self { max_lanes, ..self }
     }
 
     /// Adds an attribute to the resource. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win
     /// over it.
-    pub fn with_resource_attribute(mut self, key: &'static str, value: impl Into<Value>) -> Self {
+    pub fn resource_attribute(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push(KeyValue::new(key, value));
         self
     }
 
     /// Sets a variable as if it stood in the environment, and in place of what stands there.
-    pub fn with_variable(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
         self.variables.insert(name.into(), value.into());
         self
     }
 
     /// Keeps events of this target, and of those below it, off the exported spans: for a program
     /// that logs its engine's lines under a target of its own.
-    pub fn with_private_target(mut self, target: impl Into<String>) -> Self {
+    pub fn private_target(mut self, target: impl Into<String>) -> Self {
         self.private_targets.push(target.into());
         self
     }
@@ -100,7 +103,7 @@ impl OtlpBuilder {
     /// are always.
     ///
     /// By default, this is [`DEFAULT_LEVEL`](Self::DEFAULT_LEVEL).
-    pub fn with_level(self, level: LevelFilter) -> Self {
+    pub fn level(self, level: LevelFilter) -> Self {
         Self { level, ..self }
     }
 
@@ -129,7 +132,8 @@ impl OtlpBuilder {
             resource: resource(&settings, &self.attributes),
             transport: transport.clone(),
             health: health.clone(),
-            max_series: self.max_lanes.get().saturating_mul(Self::SERIES_PER_LANE),
+            max_series: (self.max_lanes.saturating_mul(Self::SERIES_PER_LANE))
+                .clamp(Self::SERIES_PER_LANE, Self::MAX_SERIES),
         };
         let traces = parts.traces(&settings)?;
         let metrics = parts.metrics(&settings)?;
@@ -213,7 +217,7 @@ impl Parts {
                 PeriodicReader::builder(exporter).with_interval(settings.metric_interval).build();
             let max_series = self.max_series;
             let room_for_lanes = move |instrument: &Instrument| {
-                let is_ours = instrument.scope().name() == super::scope().name();
+                let is_ours = instrument.scope().name() == names::SCOPE;
                 is_ours
                     .then(|| Stream::builder().with_cardinality_limit(max_series).build().ok())
                     .flatten()

@@ -21,6 +21,7 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::voice::Voice;
+use crate::telemetry::names;
 
 /// The layer that spans and events pass to OpenTelemetry.
 pub(super) fn spans<S>(
@@ -65,10 +66,8 @@ struct SpanFilter {
 
 impl SpanFilter {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        let is_private = || {
-            is_within(metadata.target(), super::ALARM_TARGET)
-                || self.names_private(metadata.target())
-        };
+        let is_private =
+            || is_within(metadata.target(), names::TARGET) || self.names_private(metadata.target());
         *metadata.level() <= self.level && !(metadata.is_event() && is_private())
     }
 
@@ -98,7 +97,7 @@ impl<S> Filter<S> for SpanFilter {
 
 // === impl AlarmLayer ===
 
-/// Passes the sentinel's own events and no other.
+/// Passes the sentinel's alarms and no other event; each has a name of the telemetry contract.
 struct AlarmFilter {
     level: LevelFilter,
 }
@@ -106,7 +105,8 @@ struct AlarmFilter {
 impl AlarmFilter {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
-            && metadata.target() == super::ALARM_TARGET
+            && metadata.target() == names::TARGET
+            && metadata.name().starts_with("serving.")
             && *metadata.level() <= self.level
     }
 }

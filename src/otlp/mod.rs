@@ -16,7 +16,7 @@
 //!
 //! # What leaves
 //!
-//! All spans up to [`OtlpBuilder::with_level`], with the program's own events inside of them;
+//! All spans up to [`OtlpBuilder::level`], with the program's own events inside of them;
 //! metrics; and, as log records, the sentinel's alarms alone. Events of engine lines stay. A
 //! program that wants its own log exported adds its own bridge:
 //!
@@ -64,6 +64,7 @@
 //! | `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, `OTEL_SPAN_EVENT_COUNT_LIMIT`, `OTEL_SPAN_LINK_COUNT_LIMIT` | 128 | read by the SDK itself, from the environment alone |
 
 mod builder;
+mod error;
 mod exporters;
 mod health;
 mod layer;
@@ -77,7 +78,6 @@ mod values;
 mod variables;
 mod voice;
 
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,31 +87,29 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use builder::OtlpBuilder;
+pub use error::{FlushError, OtlpError};
 pub use health::{ExportHealth, ExportTrouble, TroubleKind, collector_unreachable};
 pub use signal::Signal;
 pub use variables::IgnoredSetting;
 
+use crate::telemetry::names;
 use transport::Transport;
 use voice::Voice;
 
-/// The target of alarms, and the root of all of our targets.
-const ALARM_TARGET: &str = "serving_sentinel";
 /// The target of what is said about exporting itself.
 const TARGET: &str = "serving_sentinel::otlp";
-const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// The instrumentation scope of our spans and log records.
 fn scope() -> InstrumentationScope {
-    InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+    InstrumentationScope::builder(names::SCOPE)
         .with_version(env!("CARGO_PKG_VERSION"))
-        .with_schema_url(SCHEMA_URL)
+        .with_schema_url(names::SCHEMA_URL)
         .build()
 }
 
@@ -133,76 +131,6 @@ pub struct Otlp {
     level: LevelFilter,
     private_targets: Arc<[String]>,
     is_shut_down: bool,
-}
-
-/// Why exporting could not be set up. A collector that is away is no such reason.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OtlpError {
-    /// An endpoint is no URL that can be exported to.
-    #[error(
-        "the endpoint in {variable} cannot be used: {reason}; give a URL such as http://localhost:4318"
-    )]
-    Endpoint {
-        /// The variable.
-        variable: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// `http/json` was asked for, which is not built in.
-    #[error("the protocol http/json in {variable} is not built in; use `http/protobuf` or `grpc`")]
-    UnsupportedProtocol {
-        /// The variable.
-        variable: String,
-    },
-    /// A certificate or key file cannot be used.
-    #[error("the file {} in {variable} cannot be used: {reason}", path.display())]
-    File {
-        /// The variable.
-        variable: String,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {reason}")]
-    Tls {
-        /// What is wrong.
-        reason: String,
-    },
-    /// An exporter refused its settings.
-    #[error("the exporter of {signal} cannot be built")]
-    Exporter {
-        /// What it would have exported.
-        signal: Signal,
-        /// Its own words.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The thread for the connections could not be started.
-    #[error("the thread that exports could not be started")]
-    Thread(#[source] std::io::Error),
-}
-
-/// Why not all telemetry was delivered.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[non_exhaustive]
-pub enum FlushError {
-    /// The time ran out first.
-    #[error("telemetry was not all sent within {after:?}; the rest is dropped")]
-    TimedOut {
-        /// The time given.
-        after: Duration,
-    },
-    /// The collector did not take it.
-    #[error("{0}")]
-    Undelivered(ExportTrouble),
-    /// The SDK could not flush.
-    #[error("telemetry could not be flushed: {reason}")]
-    Sdk {
-        /// Its own words.
-        reason: String,
-    },
 }
 
 impl Otlp {
@@ -246,7 +174,7 @@ impl Otlp {
         self.traces.clone()
     }
 
-    /// The provider of meters, with room for as many lanes as [`OtlpBuilder::with_max_lanes`] says.
+    /// The provider of meters, with room for as many lanes as [`OtlpBuilder::max_lanes`] says.
     pub fn meter_provider(&self) -> SdkMeterProvider {
         self.metrics.clone()
     }

@@ -7,6 +7,7 @@ use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use super::settings::Settings;
+use crate::telemetry::names;
 
 /// The service's name where nobody gives one.
 const DEFAULT_SERVICE_NAME: &str = "serving-sentinel";
@@ -16,7 +17,7 @@ pub(super) fn resource(settings: &Settings, program: &[KeyValue]) -> Resource {
     let text = |(key, value): &(String, String)| KeyValue::new(key.clone(), value.clone());
     Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
-        .with_schema_url(ours(), super::SCHEMA_URL)
+        .with_schema_url(ours(), names::SCHEMA_URL)
         .with_attributes(program.iter().cloned())
         .with_attributes(settings.resource_attributes.0.iter().map(text))
         .with_attributes(

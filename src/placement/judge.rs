@@ -221,7 +221,8 @@ fn causes(account: &Account, process: &ProcessFacts, verdict: PlacementVerdict) 
 
 fn cache_on_host(account: &Account) -> Option<Cause> {
     let cache = account.bytes_of(BufferKind::Kv);
-    (cache.host > cache.accelerator || account.banner_leaves_cache())
+    let is_stated = account.faults.iter().any(|fault| fault.cause == Cause::KvCacheOnHost);
+    (cache.host > cache.accelerator || is_stated || account.banner_leaves_cache())
         .then_some(Cause::KvCacheOnHost)
 }
 

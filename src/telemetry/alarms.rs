@@ -187,3 +187,80 @@ fn say_ended(told: Told<'_>, how: &'static str) {
         AlarmKind::Blind => alarm!(names::BLIND, Level::INFO, told, "{how}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::{Event, Subscriber, subscriber};
+    use tracing_subscriber::Layer;
+    use tracing_subscriber::layer::{Context, SubscriberExt as _};
+
+    use super::*;
+
+    /// The name, level and target of each event said.
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<Heard>>>);
+
+    type Heard = (&'static str, Level, &'static str);
+
+    impl<S: Subscriber> Layer<S> for Said {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let metadata = event.metadata();
+            self.0.lock().unwrap().push((metadata.name(), *metadata.level(), metadata.target()));
+        }
+    }
+
+    #[test]
+    fn an_alarm_has_its_name_and_level_by_what_happened_to_it() {
+        const PLACED: (&str, Level) = ("serving.placement.recovered", Level::INFO);
+        let rows = [
+            (AlarmKind::CpuFallback, ("serving.placement.cpu_fallback", Level::ERROR), PLACED),
+            (AlarmKind::Partial, ("serving.placement.partial", Level::WARN), PLACED),
+            (AlarmKind::Unreported, ("serving.placement.unreported", Level::WARN), PLACED),
+            (
+                AlarmKind::Degraded,
+                ("serving.throughput.degraded", Level::WARN),
+                ("serving.throughput.recovered", Level::INFO),
+            ),
+            (
+                AlarmKind::Wedged,
+                ("serving.engine.wedged", Level::ERROR),
+                ("serving.engine.wedged", Level::INFO),
+            ),
+            (
+                AlarmKind::LoadFailed,
+                ("serving.engine.load_failed", Level::ERROR),
+                ("serving.engine.load_failed", Level::INFO),
+            ),
+            (
+                AlarmKind::DebugBuild,
+                ("serving.engine.debug_build", Level::WARN),
+                ("serving.engine.debug_build", Level::INFO),
+            ),
+            (
+                AlarmKind::Blind,
+                ("serving.sentinel.blind", Level::WARN),
+                ("serving.sentinel.blind", Level::INFO),
+            ),
+        ];
+        assert_eq!(rows.map(|(kind, ..)| kind), AlarmKind::ALL);
+
+        let said = Said::default();
+        let _default = subscriber::set_default(tracing_subscriber::registry().with(said.clone()));
+        for (kind, standing, cleared) in rows {
+            let ended = (standing.0, Level::INFO);
+            for (transition, (name, level)) in [
+                (Transition::Raised, standing),
+                (Transition::Renewed, standing),
+                (Transition::Cleared, cleared),
+                (Transition::Expired, ended),
+                (Transition::Replaced, ended),
+            ] {
+                say(Told { kind, transition, lane: Some("chat-0"), facts: &Facts::default() });
+                let told = std::mem::take(&mut *said.0.lock().unwrap());
+                assert_eq!(told, [(name, level, names::TARGET)], "{kind:?} {transition:?}");
+            }
+        }
+    }
+}

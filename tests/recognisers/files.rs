@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serving_sentinel::engines::{Matcher, StreamState};
 
-use crate::{WRAPPINGS, recognise};
+use crate::{OWN, WRAPPINGS, recognise};
 
 #[derive(Deserialize)]
 struct File {
@@ -20,6 +20,8 @@ struct Row {
     id: String,
     yields: String,
     literal: String,
+    #[serde(default)]
+    raw: bool,
     rejects: Vec<String>,
     matches: Vec<Sample>,
 }
@@ -60,7 +62,7 @@ fn samples(file: &File) -> impl Iterator<Item = (&Row, &Sample)> {
 }
 
 /// The facts of a sample's line, wrapped, in a stream of its own.
-fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Facts {
+fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Found {
     let mut stream = StreamState::default();
     if let Some(head) = &sample.after {
         recognise(wrap(head).as_bytes(), &mut stream);
@@ -72,10 +74,11 @@ fn facts_of(sample: &Sample, wrap: fn(&str) -> String) -> Facts {
         (words.kind, fields)
     };
     let engine = recognised.engine.as_deref().map(str::to_owned);
-    Facts { engine, service: recognised.service, facts: words.into_iter().map(texts).collect() }
+    Found { engine, service: recognised.service, facts: words.into_iter().map(texts).collect() }
 }
 
-struct Facts {
+/// What is found in a line.
+struct Found {
     engine: Option<String>,
     service: Option<serving_sentinel::engines::Service>,
     facts: Vec<(&'static str, BTreeMap<String, String>)>,
@@ -161,6 +164,21 @@ fn every_sample_is_recognised_behind_every_prefix() {
                 );
                 assert!(wrapped.engine.is_some(), "{} behind {}", row.id, wrapping.name);
             }
+        }
+    }
+}
+
+#[test]
+fn beside_prefixed_lines_only_raw_rows_count_without_the_prefix() {
+    for (_, file) in files() {
+        let text_samples = samples(&file).filter(|(_, sample)| !sample.line.starts_with('{'));
+        for (row, sample) in text_samples.filter(|(row, _)| row.yields != "nothing") {
+            let mut stream = StreamState::default();
+            let head =
+                sample.after.as_deref().unwrap_or("print_info: arch                  = gemma3");
+            recognise(format!("{OWN}{head}").as_bytes(), &mut stream);
+            let (_, words) = recognise(sample.line.as_bytes(), &mut stream);
+            assert_eq!(words.len(), usize::from(row.raw), "{}: {:?}", row.id, sample.line);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Every format that the crate knows is proven by its own lines, behind every log prefix, and by whole recordings.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "a test ends at the first thing that is not as it should be"
 )]
 

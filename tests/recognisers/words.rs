@@ -2,169 +2,140 @@
 
 use std::collections::BTreeMap;
 
-use serving_sentinel::evidence::{Evidence, MetadataKey};
+use serving_sentinel::evidence::{Evidence, MetadataKey, Residence};
 
 /// A fact's kind, as in `yields`, and its fields, those that are not told left out.
 #[derive(Debug, PartialEq)]
-pub struct Words {
-    pub kind: &'static str,
-    pub fields: BTreeMap<&'static str, String>,
+pub(crate) struct Words {
+    pub(crate) kind: &'static str,
+    pub(crate) fields: BTreeMap<&'static str, String>,
+}
+
+type Field = (&'static str, Option<String>);
+
+fn told(name: &'static str, value: &(impl ToString + ?Sized)) -> Field {
+    (name, Some(value.to_string()))
+}
+
+fn perhaps<T: ToString>(name: &'static str, value: Option<&T>) -> Field {
+    (name, value.map(ToString::to_string))
+}
+
+fn place(name: &'static str, device: &str, residence: Residence) -> Vec<Field> {
+    vec![told(name, device), told("residence", residence.as_str())]
+}
+
+fn request(slot: u32, task: u64) -> Vec<Field> {
+    vec![told("slot", &slot), told("task", &task)]
+}
+
+fn detail(detail: &str) -> Vec<Field> {
+    vec![told("detail", detail)]
 }
 
 impl Words {
-    pub fn of(evidence: &Evidence) -> Self {
-        let mut fields = BTreeMap::new();
-        let mut say = |name, value: &dyn ToString| {
-            fields.insert(name, value.to_string());
-        };
-        let kind = match evidence {
-            Evidence::Build { build } => {
-                say("build", build);
-                "build"
-            }
-            Evidence::Verbosity { level } => {
-                say("level", level);
-                "verbosity"
-            }
-            Evidence::LoadBegins { role, model } => {
-                say("role", &role.as_str());
-                model.iter().for_each(|model| say("model", model));
-                "load_begins"
-            }
-            Evidence::BlockBegins => "block_begins",
-            Evidence::BlockEnds => "block_ends",
-            Evidence::Banner { offloaded, total } => {
-                say("offloaded", offloaded);
-                say("total", total);
-                "banner"
-            }
-            Evidence::Buffer { kind, device, residence, bytes } => {
-                say("kind", &kind.as_str());
-                say("device", device);
-                say("residence", &residence.as_str());
-                say("bytes", bytes);
-                "buffer"
-            }
-            Evidence::Estimate { device, residence, bytes } => {
-                say("device", device);
-                say("residence", &residence.as_str());
-                say("bytes", bytes);
-                "estimate"
-            }
-            Evidence::Layer { index, device, residence } => {
-                say("index", index);
-                say("device", device);
-                say("residence", &residence.as_str());
-                "layer"
-            }
-            Evidence::Overflow { layers } => {
-                say("layers", layers);
-                "overflow"
-            }
-            Evidence::HostOverride { detail } => {
-                say("detail", detail);
-                "host_override"
-            }
-            Evidence::DeviceSeen { device, residence } => {
-                say("device", device);
-                say("residence", &residence.as_str());
-                "device_seen"
-            }
-            Evidence::DeviceChosen { device, residence } => {
-                say("device", device);
-                say("residence", &residence.as_str());
-                "device_chosen"
-            }
-            Evidence::BackendLoaded { backend, residence } => {
-                say("backend", backend);
-                say("residence", &residence.as_str());
-                "backend_loaded"
-            }
-            Evidence::LayersAsked { layers } => {
-                layers.iter().for_each(|layers| say("layers", layers));
-                "layers_asked"
-            }
-            Evidence::Metadata { key, value } => {
-                let key = match key {
-                    MetadataKey::Vocabulary => "vocabulary",
-                    MetadataKey::Embedding => "embedding",
-                    MetadataKey::Layers => "layers",
-                    MetadataKey::WeightBytes => "weight_bytes",
-                };
-                say("key", &key);
-                say("value", value);
-                "metadata"
-            }
-            Evidence::Fault { cause, decides, detail } => {
-                say("cause", cause);
-                say("decides", decides);
-                say("detail", detail);
-                "fault"
-            }
-            Evidence::LoadFailed { detail } => {
-                say("detail", detail);
-                "load_failed"
-            }
-            Evidence::Settled => "settled",
-            Evidence::Listening => "listening",
-            Evidence::Exiting => "exiting",
-            Evidence::DebugBuild { detail } => {
-                say("detail", detail);
-                "debug_build"
-            }
-            Evidence::Decode { tokens, milliseconds, rate, slot, task } => {
-                say("tokens", tokens);
-                milliseconds.iter().for_each(|milliseconds| say("milliseconds", milliseconds));
-                rate.iter().for_each(|rate| say("rate", rate));
-                slot.iter().for_each(|slot| say("slot", slot));
-                task.iter().for_each(|task| say("task", task));
-                "decode"
-            }
-            Evidence::Prefill { tokens, milliseconds, rate, slot, task } => {
-                say("tokens", tokens);
-                milliseconds.iter().for_each(|milliseconds| say("milliseconds", milliseconds));
-                rate.iter().for_each(|rate| say("rate", rate));
-                slot.iter().for_each(|slot| say("slot", slot));
-                task.iter().for_each(|task| say("task", task));
-                "prefill"
-            }
-            Evidence::DecodeProgress { slot, task, tokens, rate } => {
-                say("slot", slot);
-                say("task", task);
-                say("tokens", tokens);
-                rate.iter().for_each(|rate| say("rate", rate));
-                "decode_progress"
-            }
-            Evidence::PrefillProgress { slot, task, share } => {
-                say("slot", slot);
-                say("task", task);
-                say("share", share);
-                "prefill_progress"
-            }
-            Evidence::TaskLaunched { slot, task } => {
-                say("slot", slot);
-                say("task", task);
-                "task_launched"
-            }
-            Evidence::TaskReleased { slot, task } => {
-                say("slot", slot);
-                say("task", task);
-                "task_released"
-            }
-            Evidence::ContextShift { slot, task } => {
-                say("slot", slot);
-                say("task", task);
-                "context_shift"
-            }
-            other => panic!("evidence without words: {other:?}"),
-        };
-        Self { kind, fields }
+    pub(crate) fn of(evidence: &Evidence) -> Self {
+        let (kind, fields) = in_words(evidence);
+        Self {
+            kind,
+            fields: fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+        }
     }
 
     /// The fact on one line: `banner offloaded=19 total=19`.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.fields
             .iter()
             .fold(self.kind.to_owned(), |line, (name, value)| format!("{line} {name}={value}"))
     }
+}
+
+fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
+    match evidence {
+        Evidence::Build { build } => ("build", vec![told("build", build)]),
+        Evidence::Verbosity { level } => ("verbosity", vec![told("level", level)]),
+        Evidence::LoadBegins { role, model } => {
+            ("load_begins", vec![told("role", role.as_str()), perhaps("model", model.as_ref())])
+        }
+        Evidence::BlockBegins => ("block_begins", vec![]),
+        Evidence::BlockEnds => ("block_ends", vec![]),
+        Evidence::Banner { offloaded, total } => {
+            ("banner", vec![told("offloaded", offloaded), told("total", total)])
+        }
+        Evidence::Buffer { kind, device, residence, bytes } => {
+            let what = vec![told("kind", kind.as_str()), told("bytes", bytes)];
+            ("buffer", [what, place("device", device, *residence)].concat())
+        }
+        Evidence::Estimate { device, residence, bytes } => {
+            ("estimate", [vec![told("bytes", bytes)], place("device", device, *residence)].concat())
+        }
+        Evidence::Layer { index, device, residence } => {
+            ("layer", [vec![told("index", index)], place("device", device, *residence)].concat())
+        }
+        Evidence::Overflow { layers } => ("overflow", vec![told("layers", layers)]),
+        Evidence::HostOverride { detail: words } => ("host_override", detail(words)),
+        Evidence::DeviceSeen { device, residence } => {
+            ("device_seen", place("device", device, *residence))
+        }
+        Evidence::DeviceChosen { device, residence } => {
+            ("device_chosen", place("device", device, *residence))
+        }
+        Evidence::BackendLoaded { backend, residence } => {
+            ("backend_loaded", place("backend", backend, *residence))
+        }
+        Evidence::LayersAsked { layers } => {
+            ("layers_asked", vec![perhaps("layers", layers.as_ref())])
+        }
+        Evidence::Metadata { key, value } => {
+            let key = match key {
+                MetadataKey::Vocabulary => "vocabulary",
+                MetadataKey::Embedding => "embedding",
+                MetadataKey::Layers => "layers",
+                MetadataKey::WeightBytes => "weight_bytes",
+            };
+            ("metadata", vec![told("key", key), told("value", value)])
+        }
+        Evidence::Fault { cause, decides, detail: words } => (
+            "fault",
+            [vec![told("cause", cause), told("decides", decides)], detail(words)].concat(),
+        ),
+        Evidence::LoadFailed { detail: words } => ("load_failed", detail(words)),
+        Evidence::Settled => ("settled", vec![]),
+        Evidence::Listening => ("listening", vec![]),
+        Evidence::Exiting => ("exiting", vec![]),
+        Evidence::DebugBuild { detail: words } => ("debug_build", detail(words)),
+        Evidence::Decode { tokens, milliseconds, rate, slot, task } => {
+            ("decode", timing(*tokens, *milliseconds, *rate, *slot, *task))
+        }
+        Evidence::Prefill { tokens, milliseconds, rate, slot, task } => {
+            ("prefill", timing(*tokens, *milliseconds, *rate, *slot, *task))
+        }
+        Evidence::DecodeProgress { slot, task, tokens, rate } => {
+            let far = vec![told("tokens", tokens), perhaps("rate", rate.as_ref())];
+            ("decode_progress", [request(*slot, *task), far].concat())
+        }
+        Evidence::PrefillProgress { slot, task, share } => {
+            ("prefill_progress", [request(*slot, *task), vec![told("share", share)]].concat())
+        }
+        Evidence::TaskLaunched { slot, task } => ("task_launched", request(*slot, *task)),
+        Evidence::TaskReleased { slot, task } => ("task_released", request(*slot, *task)),
+        Evidence::ContextShift { slot, task } => ("context_shift", request(*slot, *task)),
+        other => panic!("evidence without words: {other:?}"),
+    }
+}
+
+fn timing(
+    tokens: u64,
+    milliseconds: Option<f64>,
+    rate: Option<f64>,
+    slot: Option<u32>,
+    task: Option<u64>,
+) -> Vec<Field> {
+    vec![
+        told("tokens", &tokens),
+        perhaps("milliseconds", milliseconds.as_ref()),
+        perhaps("rate", rate.as_ref()),
+        perhaps("slot", slot.as_ref()),
+        perhaps("task", task.as_ref()),
+    ]
 }

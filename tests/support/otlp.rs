@@ -44,11 +44,16 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point}
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
 use tonic::codec::CompressionEncoding;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 
 /// How long a test waits for what must come.
@@ -56,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the collector answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Takes everything.
     Accept,
     /// Asks to come again later: UNAVAILABLE or 503.
@@ -69,7 +74,7 @@ pub enum Behaviour {
 
 /// The protocol it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub(crate) enum Wire {
     Grpc,
     Http,
     /// Accepts connections and closes them at once.
@@ -78,47 +83,47 @@ pub enum Wire {
 
 /// One span, metric or log record, with what it came in.
 #[derive(Clone, Debug)]
-pub struct Item<T> {
-    pub resource: Resource,
-    pub resource_schema: String,
-    pub scope: InstrumentationScope,
-    pub scope_schema: String,
-    pub data: T,
+pub(crate) struct Item<T> {
+    pub(crate) resource: Resource,
+    pub(crate) resource_schema: String,
+    pub(crate) scope: InstrumentationScope,
+    pub(crate) scope_schema: String,
+    pub(crate) data: T,
 }
 
 /// One request's headers.
 #[derive(Clone, Debug)]
-pub struct Headers {
+pub(crate) struct Headers {
     /// `traces`, `metrics` or `logs`.
-    pub signal: &'static str,
-    pub headers: BTreeMap<String, String>,
+    pub(crate) signal: &'static str,
+    pub(crate) headers: BTreeMap<String, String>,
 }
 
 /// What was received, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Received {
-    pub spans: Vec<Item<Span>>,
-    pub metrics: Vec<Item<Metric>>,
-    pub logs: Vec<Item<LogRecord>>,
-    pub requests: Vec<Headers>,
+pub(crate) struct Received {
+    pub(crate) spans: Vec<Item<Span>>,
+    pub(crate) metrics: Vec<Item<Metric>>,
+    pub(crate) logs: Vec<Item<LogRecord>>,
+    pub(crate) requests: Vec<Headers>,
 }
 
 impl Received {
-    pub fn span(&self, name: &str) -> Option<&Item<Span>> {
+    pub(crate) fn span(&self, name: &str) -> Option<&Item<Span>> {
         self.spans.iter().find(|span| span.data.name == name)
     }
 
     /// The newest state of a metric.
-    pub fn metric(&self, name: &str) -> Option<&Item<Metric>> {
+    pub(crate) fn metric(&self, name: &str) -> Option<&Item<Metric>> {
         self.metrics.iter().rev().find(|metric| metric.data.name == name)
     }
 
-    pub fn log(&self, event_name: &str) -> Option<&Item<LogRecord>> {
+    pub(crate) fn log(&self, event_name: &str) -> Option<&Item<LogRecord>> {
         self.logs.iter().find(|record| record.data.event_name == event_name)
     }
 
     /// The newest value of a counter or gauge, summed over its attributes.
-    pub fn value(&self, metric: &str) -> Option<f64> {
+    pub(crate) fn value(&self, metric: &str) -> Option<f64> {
         let points = match self.metric(metric)?.data.data.as_ref()? {
             metric::Data::Sum(sum) => &sum.data_points,
             metric::Data::Gauge(gauge) => &gauge.data_points,
@@ -134,12 +139,12 @@ impl Received {
 }
 
 /// An attribute as text: strings as they are, everything else as it prints.
-pub fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
+pub(crate) fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
     attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref().map(text)
 }
 
 /// A value as text.
-pub fn text(value: &AnyValue) -> String {
+pub(crate) fn text(value: &AnyValue) -> String {
     match &value.value {
         Some(any_value::Value::StringValue(text)) => text.clone(),
         Some(any_value::Value::IntValue(number)) => number.to_string(),
@@ -153,7 +158,7 @@ pub fn text(value: &AnyValue) -> String {
 }
 
 /// A collector that listens until it is dropped.
-pub struct Collector {
+pub(crate) struct Collector {
     address: SocketAddr,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
@@ -167,12 +172,21 @@ struct Shared {
 
 impl Collector {
     /// Listens on a free port of the loopback.
-    pub fn start(wire: Wire) -> Self {
+    pub(crate) fn start(wire: Wire) -> Self {
         Self::start_at(wire, "127.0.0.1:0".parse().unwrap())
     }
 
     /// Listens on this port, for a collector that comes back.
-    pub fn start_at(wire: Wire, address: SocketAddr) -> Self {
+    pub(crate) fn start_at(wire: Wire, address: SocketAddr) -> Self {
+        Self::start_with(wire, address, None)
+    }
+
+    /// Listens with TLS, as `localhost`, and wants nothing of its clients but that they trust it.
+    pub(crate) fn start_secure(wire: Wire, certificate: &Certificate) -> Self {
+        Self::start_with(wire, "127.0.0.1:0".parse().unwrap(), Some(certificate.clone()))
+    }
+
+    fn start_with(wire: Wire, address: SocketAddr, tls: Option<Certificate>) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new((Received::default(), Behaviour::Accept)),
             changed: Condvar::new(),
@@ -188,7 +202,7 @@ impl Collector {
                 tell.send(listener.local_addr().unwrap()).unwrap();
                 // Whatever is in flight is cut off, as when a collector is killed.
                 tokio::select! {
-                    () = serve(wire, listener, service) => {}
+                    () = serve(wire, listener, service, tls) => {}
                     _ = stopped => {}
                 }
             });
@@ -197,28 +211,28 @@ impl Collector {
         Self { address, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The endpoint for `OTEL_EXPORTER_OTLP_ENDPOINT`.
-    pub fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// From now on it answers so.
-    pub fn behave(&self, behaviour: Behaviour) {
+    pub(crate) fn behave(&self, behaviour: Behaviour) {
         self.shared.state.lock().unwrap().1 = behaviour;
     }
 
     /// What it has received so far.
-    pub fn received(&self) -> Received {
+    pub(crate) fn received(&self) -> Received {
         self.shared.state.lock().unwrap().0.clone()
     }
 
     /// Waits until something is there, and gives it.
     #[track_caller]
-    pub fn wait_for<T>(&self, what: &str, find: impl Fn(&Received) -> Option<T>) -> T {
+    pub(crate) fn wait_for<T>(&self, what: &str, find: impl Fn(&Received) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let mut state = self.shared.state.lock().unwrap();
         loop {
@@ -232,17 +246,17 @@ impl Collector {
     }
 
     #[track_caller]
-    pub fn wait_for_span(&self, name: &str) -> Item<Span> {
+    pub(crate) fn wait_for_span(&self, name: &str) -> Item<Span> {
         self.wait_for(&format!("span {name}"), |received| received.span(name).cloned())
     }
 
     #[track_caller]
-    pub fn wait_for_metric(&self, name: &str) -> Item<Metric> {
+    pub(crate) fn wait_for_metric(&self, name: &str) -> Item<Metric> {
         self.wait_for(&format!("metric {name}"), |received| received.metric(name).cloned())
     }
 
     #[track_caller]
-    pub fn wait_for_log(&self, event_name: &str) -> Item<LogRecord> {
+    pub(crate) fn wait_for_log(&self, event_name: &str) -> Item<LogRecord> {
         self.wait_for(&format!("log record {event_name}"), |received| {
             received.log(event_name).cloned()
         })
@@ -250,14 +264,14 @@ impl Collector {
 
     /// Waits for the next request, whatever comes of it.
     #[track_caller]
-    pub fn wait_for_request(&self, signal: &str) -> Headers {
+    pub(crate) fn wait_for_request(&self, signal: &str) -> Headers {
         self.wait_for(&format!("request for {signal}"), |received| {
             received.requests.iter().find(|request| request.signal == signal).cloned()
         })
     }
 
     /// Stops listening and frees the port.
-    pub fn stop(mut self) -> SocketAddr {
+    pub(crate) fn stop(mut self) -> SocketAddr {
         self.end();
         self.address
     }
@@ -282,11 +296,16 @@ impl Debug for Collector {
     }
 }
 
-async fn serve(wire: Wire, listener: TcpListener, service: Service) {
+async fn serve(wire: Wire, listener: TcpListener, service: Service, tls: Option<Certificate>) {
     match wire {
         Wire::Grpc => {
             let gzip = CompressionEncoding::Gzip;
-            Server::builder()
+            let mut server = Server::builder();
+            if let Some(Certificate { certificate, key }) = tls {
+                let identity = Identity::from_pem(certificate, key);
+                server = server.tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+            }
+            server
                 .add_service(TraceServiceServer::new(service.clone()).accept_compressed(gzip))
                 .add_service(MetricsServiceServer::new(service.clone()).accept_compressed(gzip))
                 .add_service(LogsServiceServer::new(service).accept_compressed(gzip))
@@ -315,11 +334,69 @@ async fn serve(wire: Wire, listener: TcpListener, service: Service) {
                         http(&logs, "logs", &headers, &body, keep_logs).await
                     }),
                 );
-            axum::serve(listener, router).await.unwrap();
+            match tls {
+                Some(certificate) => {
+                    axum::serve(certificate.listener(listener), router).await.unwrap();
+                }
+                None => axum::serve(listener, router).await.unwrap(),
+            }
         }
         Wire::Reset => loop {
             drop(listener.accept().await);
         },
+    }
+}
+
+// === impl Certificate ===
+
+/// A certificate that signs itself, for `localhost`, and its key, in PEM form.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pub(crate) certificate: String,
+    key: String,
+}
+
+impl Certificate {
+    pub(crate) fn for_localhost() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    fn listener(self, tcp: TcpListener) -> SecureListener {
+        let chain = CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![chain], key)
+            .unwrap();
+        SecureListener { tcp, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+}
+
+struct SecureListener {
+    tcp: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for SecureListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            // A client that does not trust us goes away within the handshake.
+            let Ok((stream, address)) = self.tcp.accept().await else { continue };
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.tcp.local_addr()
     }
 }
 

@@ -11,9 +11,10 @@ use opentelemetry_sdk::metrics::data::{
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 
 use super::*;
-use crate::evidence::{BufferKind, Evidence, Role};
+use crate::evidence::{BufferKind, Evidence, Residence, Role};
 use crate::lane::{LaneConfig, Policy};
-use crate::placement::{Basis, Plan};
+use crate::placement::{Basis, Placement, Plan};
+use crate::telemetry::gauges::layers;
 use crate::throughput::{TimingSource, TokensPerSecond};
 
 const CONTRACT: &str = include_str!("../../../tests/fixtures/telemetry_contract.txt");
