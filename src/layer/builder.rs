@@ -107,7 +107,8 @@ impl SentinelLayerBuilder {
     /// Names a target whose events are engine lines; modules within it belong to it. May be called several times.
     ///
     /// An event's line is its field `line`, else its message. Its lane is its field `lane` or `serving.lane.name`,
-    /// else the lane of the request span it is said in, else the target's name.
+    /// else the lane of the request span it is said in, else the target's name. Records of the `log` crate count by
+    /// their own target.
     ///
     /// By default, `serving_sentinel::engine`, which is always one of them.
     pub fn engine_target(mut self, target: impl Into<String>) -> Self {

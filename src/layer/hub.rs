@@ -10,7 +10,7 @@ use std::time::Duration;
 use opentelemetry::Context;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::span::Id;
-use tracing::{Dispatch, Event, Level};
+use tracing::{Dispatch, Level};
 
 use crate::alarm::Alarm;
 use crate::catalog::{Catalog, Query};
@@ -232,13 +232,10 @@ impl Hub {
     }
 
     /// An engine event came through: no filter hides its target.
-    pub(super) fn heard(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
-        let targets = self.settings.targets.iter();
-        if let Some(target) =
-            targets.into_iter().position(|target| is_within(metadata.target(), target))
-        {
-            *enter(&self.heard[target]) = Some(*metadata.level());
+    pub(super) fn heard(&self, target: &str, level: Level) {
+        let mut targets = self.settings.targets.iter();
+        if let Some(engine) = targets.position(|engine| is_within(target, engine)) {
+            *enter(&self.heard[engine]) = Some(level);
         }
     }
 
