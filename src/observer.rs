@@ -83,6 +83,9 @@ impl Observer {
                 return &mut self.lane;
             }
         }
+        if matches!(service, Service::RouterChild(_)) {
+            self.lane.serves_without_model();
+        }
         let (config, policy) = (self.lane.config(), self.policy);
         self.within.entry(service).or_insert_with_key(|service| {
             let (Service::RouterChild(name) | Service::Named(name)) = service;

@@ -60,6 +60,7 @@ pub struct LaneState {
     blind: BTreeMap<BlindCause, Alarm>,
     /// Whether the engine can still be heard.
     hearing: Process,
+    is_router: bool,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -93,6 +94,7 @@ impl LaneState {
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
             hearing: Process::Open,
+            is_router: false,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -203,8 +205,8 @@ impl LaneState {
             Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
-            // A router listens before it has any model.
             Evidence::Listening if self.load.is_some() => self.settle(now, out),
+            Evidence::Listening => self.serves_without_model(),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_loading(now, out);
@@ -232,7 +234,7 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Build { .. } | Evidence::Listening | Evidence::Exiting => {}
+            Evidence::Build { .. } | Evidence::Exiting => {}
         }
     }
 
@@ -258,12 +260,21 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
-        {
+        let was_to_be_ready = match &self.load {
+            Some(load) => load.is_loading(),
+            None => self.lines > 0 && !self.is_router,
+        };
+        if was_to_be_ready {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
-        self.close(now, out);
+        self.end(now, out);
         self.hearing = Process::Ended;
+    }
+
+    /// It answers without a model of its own, or others were loaded within its stream: a router, which ends without ever
+    /// having loaded one.
+    pub(crate) const fn serves_without_model(&mut self) {
+        self.is_router = true;
     }
 
     /// The engine's output is closed: blindness, unless the process turns out to have ended.
@@ -275,6 +286,12 @@ impl LaneState {
 
     /// The lane is no longer watched: what stands of it ends, and that is no recovery.
     pub fn close(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.end(now, out);
+        self.end_alarm(AlarmKind::LoadFailed, Transition::Expired, out);
+    }
+
+    /// The engine is gone. What is left to see is why: a load that failed.
+    fn end(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.count_logged_rates(true, now, out);
         let standing: Vec<AlarmKind> =
             self.alarms().filter(|kind| *kind != AlarmKind::LoadFailed).collect();
@@ -288,6 +305,7 @@ impl LaneState {
         }
         self.blind.clear();
         self.hearing = Process::Open;
+        self.is_router = false;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -439,7 +457,6 @@ impl LaneState {
     // === loads ===
 
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        self.hearing = Process::Open;
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
         self.hearing = Process::Open;
@@ -596,6 +613,7 @@ impl LaneState {
             out.push(Finding::LoggedRate {
                 timings: Box::new(timings),
                 judgement: recorded.judgement,
+                facts: Box::new(recorded.facts),
             });
         }
     }

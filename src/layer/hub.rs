@@ -20,7 +20,7 @@ use crate::layer::entry::LaneEntry;
 use crate::layer::filter::is_within;
 use crate::layer::meters::Meters;
 use crate::layer::queue::Queue;
-use crate::layer::{Request, Watcher, enter, now, teller};
+use crate::layer::{Request, Watcher, deadline, enter, now, teller};
 use crate::observer::{LaneFinding, Observer};
 use crate::telemetry::gauges::Lanes;
 use crate::telemetry::instruments::{DroppedKind, Instruments};
@@ -78,7 +78,8 @@ pub(crate) struct Hub {
     pub(super) blind: Mutex<BTreeMap<BlindCause, Alarm>>,
     /// The level at which engine events were last heard, per target.
     pub(super) heard: Vec<Mutex<Option<Level>>>,
-    lanes: Mutex<HashMap<Arc<str>, Arc<LaneEntry>>>,
+    /// By name; of several that are open the last is the one that shows.
+    lanes: Mutex<HashMap<Arc<str>, Vec<Arc<LaneEntry>>>>,
     dispatch: Mutex<Option<WeakDispatch>>,
     /// Whether another layer of the same subscriber is asked in this one's place.
     is_shadowed: AtomicBool,
@@ -163,12 +164,16 @@ impl Hub {
 
     // === lanes ===
 
-    /// Opens a lane for somebody who holds it. One of the same name that is open already is no longer shown, and goes on
-    /// for those who hold it.
+    /// Opens a lane for somebody who holds it. One of the same name that is open already is not shown meanwhile, and
+    /// goes on for those who hold it.
     pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
         let lane = self.entry(config, true);
-        let known = enter(&self.lanes).insert(lane.name.clone(), lane.clone());
-        if let Some(unheld) = known.filter(|known| !known.is_held) {
+        let mut lanes = enter(&self.lanes);
+        let known = lanes.entry(lane.name.clone()).or_default();
+        let unheld = known.pop_if(|known| !known.is_held);
+        known.push(lane.clone());
+        drop(lanes);
+        if let Some(unheld) = unheld {
             self.close(&unheld);
         }
         self.start();
@@ -179,7 +184,7 @@ impl Hub {
     /// limit of lanes, as a name may come from anywhere.
     pub(super) fn lane(self: &Arc<Self>, name: &str) -> Option<Arc<LaneEntry>> {
         let mut lanes = enter(&self.lanes);
-        if let Some(known) = lanes.get(name) {
+        if let Some(known) = lanes.get(name).and_then(|known| known.last()) {
             return Some(known.clone());
         }
         if lanes.len() >= self.settings.max_lanes {
@@ -187,7 +192,7 @@ impl Hub {
             return None;
         }
         let lane = self.entry(LaneConfig::new(name), false);
-        lanes.insert(lane.name.clone(), lane.clone());
+        lanes.insert(lane.name.clone(), vec![lane.clone()]);
         drop(lanes);
         self.start();
         Some(lane)
@@ -202,10 +207,14 @@ impl Hub {
 
     /// A lane is no longer watched: nobody holds it.
     pub(super) fn close(&self, lane: &Arc<LaneEntry>) {
+        lane.is_closed.store(true, Ordering::Relaxed);
         self.act(lane, |observer, out| observer.close(now(), out));
         let mut lanes = enter(&self.lanes);
-        if lanes.get(&lane.name).is_some_and(|open| Arc::ptr_eq(open, lane)) {
-            lanes.remove(&lane.name);
+        if let Some(open) = lanes.get_mut(&lane.name) {
+            open.retain(|open| !Arc::ptr_eq(open, lane));
+            if open.is_empty() {
+                lanes.remove(&lane.name);
+            }
         }
         drop(lanes);
         self.queue.push_over(Item::Closed(lane.clone()));
@@ -213,7 +222,12 @@ impl Hub {
 
     /// All open lanes.
     pub(super) fn lanes(&self) -> Vec<Arc<LaneEntry>> {
-        enter(&self.lanes).values().cloned().collect()
+        enter(&self.lanes).values().flatten().cloned().collect()
+    }
+
+    /// The open lanes that show: one of each name.
+    pub(super) fn shown_lanes(&self) -> Vec<Arc<LaneEntry>> {
+        enter(&self.lanes).values().filter_map(|open| open.last().cloned()).collect()
     }
 
     // === lines ===
@@ -266,7 +280,7 @@ impl Hub {
     /// Waits until all that was found before is told; `false` when that takes longer than `timeout`.
     pub(crate) fn flush(self: &Arc<Self>, timeout: Duration) -> bool {
         self.start();
-        self.queue.wait(now() + timeout, now)
+        self.queue.wait(deadline(timeout), now)
     }
 
     // === metrics ===
@@ -308,7 +322,7 @@ impl Hub {
 
 impl Lanes for Hub {
     fn each(&self, visit: &mut dyn FnMut(&LaneState, bool)) {
-        for lane in self.lanes() {
+        for lane in self.shown_lanes() {
             let lives = lane.lives.load(Ordering::Relaxed);
             enter(&lane.observer).lanes().for_each(|state| visit(state, lives));
         }

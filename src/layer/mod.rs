@@ -18,7 +18,7 @@ mod visitors;
 use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -202,7 +202,7 @@ impl Watcher {
             return;
         }
         let Some(lane) = self.hub.lane(&lane) else { return };
-        let request = Request::start(&self.hub, &lane, seen.operation);
+        let request = Request::start(&self.hub, &lane, id.clone(), seen.operation);
         span.extensions_mut().replace(request);
     }
 
@@ -327,6 +327,12 @@ where
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The time by which a wait of at most `timeout` is over. No clock reaches as far as the longest `Duration`.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const FOREVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+    now() + timeout.min(FOREVER)
 }
 
 /// Locks. A lock that a panic has poisoned is entered: what it guards is never left half changed.

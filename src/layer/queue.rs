@@ -55,7 +55,12 @@ impl<T> Queue<T> {
 
     /// Puts one in beyond the capacity: for what is bounded elsewhere and must not be lost.
     pub(super) fn push_over(&self, item: T) {
-        self.enter().items.push_back(item);
+        let mut state = self.enter();
+        if state.closed {
+            return;
+        }
+        state.items.push_back(item);
+        drop(state);
         self.changed.notify_one();
     }
 

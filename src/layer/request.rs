@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use opentelemetry::trace::{Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
+use tracing::span::Id;
 
 use crate::lane::{Facts, Recorded, RequestId};
 use crate::layer::entry::LaneEntry;
@@ -22,6 +23,7 @@ use crate::throughput::{RateVerdict, Timings};
 #[derive(Debug)]
 pub(crate) struct Request {
     lane: Arc<LaneEntry>,
+    span: Id,
     id: RequestId,
     operation: Option<String>,
     started: Instant,
@@ -36,13 +38,19 @@ pub(crate) struct Request {
 
 impl Request {
     /// A request starts. Called inside callbacks.
-    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<String>) -> Arc<Self> {
+    pub(super) fn start(
+        hub: &Hub,
+        lane: &Arc<LaneEntry>,
+        span: Id,
+        operation: Option<String>,
+    ) -> Arc<Self> {
         let started = now();
         let (id, labels) = hub.act(lane, |observer, out| {
             observer.with_lane(out, |state, _| (state.request_started(started), labels(state)))
         });
         let request = Arc::new(Self {
             lane: lane.clone(),
+            span,
             id,
             operation,
             started,
@@ -62,8 +70,12 @@ impl Request {
     /// The request is over: its span closed. Called inside callbacks.
     pub(super) fn end(&self, hub: &Hub) {
         hub.act(&self.lane, |observer, out| {
-            observer
-                .with_lane(out, |state, findings| state.request_ended(self.id, now(), findings));
+            let at = now();
+            observer.with_lane(out, |state, findings| state.request_ended(self.id, at, findings));
+            // What a request raised after its lane was closed has nobody to end it.
+            if self.lane.is_closed.load(Ordering::Relaxed) {
+                observer.close(at, out);
+            }
         });
         enter(&self.lane.requests).remove(&self.id);
         if let Some(instruments) = enter(&self.counted).take() {
@@ -80,7 +92,12 @@ impl Request {
         }
     }
 
-    /// Its lane's name.
+    /// Its span, open as long as the lane knows the request.
+    pub(super) fn span(&self) -> &Id {
+        &self.span
+    }
+
+    /// Its lane.
     pub(super) fn lane(&self) -> &Arc<LaneEntry> {
         &self.lane
     }

@@ -19,7 +19,7 @@ use crate::layer::load_span::LoadSpan;
 use crate::layer::queue::{Next, Queue};
 use crate::layer::{enter, now};
 use crate::telemetry::alarms::{Told, say};
-use crate::telemetry::instruments::{DroppedKind, labels};
+use crate::telemetry::instruments::{DroppedKind, labels, labels_of};
 use crate::telemetry::span_events;
 
 const THREAD: &str = "serving-sentinel";
@@ -151,24 +151,28 @@ impl Telling<'_> {
             Finding::Noted { on: Subject::Load(load), event, facts } => {
                 self.note_load(load, event, &facts);
             }
-            Finding::Noted { on: Subject::Request(_), event, facts } => {
-                if let Some(context) = context {
+            Finding::Noted { on, event, facts } => {
+                if let Some(context) = context.or_else(|| self.context(on)) {
                     span_events::add(&context, event, &self.name, &facts);
                 }
             }
-            Finding::LoggedRate { timings, judgement } => {
-                let labels = self.labels();
+            Finding::LoggedRate { timings, judgement, facts } => {
+                let labels = labels_of(&self.name, &facts);
                 self.hub.instruments().judged(&labels, Some(&timings), judgement);
             }
             Finding::Alarm { kind, transition, on, facts } => {
                 let Some(dispatch) = self.dispatch else { return };
-                let context = context.or_else(|| self.lane.context(&self.name, on?));
+                let context = context.or_else(|| self.context(on?));
                 let told = Told { kind, transition, lane: Some(&self.name), facts: &facts };
                 // The context gives the alarm's log record its trace id.
                 let _attached = context.map(Context::attach);
                 dispatcher::with_default(dispatch, || say(told));
             }
         }
+    }
+
+    fn context(&self, on: Subject) -> Option<Context> {
+        self.lane.started_context(&self.name, on, self.dispatch?)
     }
 
     fn start_load(&self, load: LoadId) {
@@ -182,7 +186,7 @@ impl Telling<'_> {
 
     fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
         if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
-            let labels = self.labels();
+            let labels = labels_of(&self.name, facts);
             self.hub.instruments().placement_violated(
                 &labels,
                 verdict,
@@ -242,12 +246,5 @@ impl Telling<'_> {
 
     fn keep(&self, span: LoadSpan) {
         enter(&self.lane.loads).insert(self.name.clone(), span);
-    }
-
-    /// The metric attributes of the lane that is told of.
-    fn labels(&self) -> Vec<opentelemetry::KeyValue> {
-        let observer = enter(&self.lane.observer);
-        let state = observer.lanes().find(|state| *state.config().name() == self.name);
-        labels(state.unwrap_or(observer.lane()))
     }
 }

@@ -129,10 +129,13 @@ mod tests {
 
     #[test]
     fn a_string_is_read_back_from_its_debug_form() {
-        for text in ["", "plain", "\"quoted\" \\ it's", "\u{1b}[0m\t\r\n\0", "\u{fffd} é \u{301}"] {
+        for text in ["", "plain", "\"quoted\" \\ it's", "\u{1b}[0m\t\r\n\0", "\u{fffd} é \u{301}"]
+        {
             assert_eq!(formatted(&text).as_deref(), Some(text), "{text:?}");
         }
-        for other in ["\"", "\"a\" and \"b\"", "{\"json\": 1}", "no quotes", r#""\q""#, r#""\u{zz}""#] {
+        for other in
+            ["\"", "\"a\" and \"b\"", "{\"json\": 1}", "no quotes", r#""\q""#, r#""\u{zz}""#]
+        {
             assert_eq!(formatted(&format_args!("{other}")).as_deref(), Some(other));
         }
     }
