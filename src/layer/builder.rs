@@ -81,8 +81,9 @@ impl SentinelLayerBuilder {
 
     /// Sets where metrics go.
     ///
-    /// By default, to OpenTelemetry's global meter provider, as it is when the first finding is told or the first
-    /// request recorded, or later as long as nobody collects from it.
+    /// By default, to OpenTelemetry's global meter provider, at whatever time it is set. What was counted before that is
+    /// lost, as OpenTelemetry keeps nothing until then; what stands (placement, alarms, requests in flight) is not. A
+    /// provider that somebody has collected from is kept.
     pub fn meter_provider(self, provider: impl MeterProvider + Send + Sync + 'static) -> Self {
         Self { meter_provider: Some(Arc::new(provider)), ..self }
     }
