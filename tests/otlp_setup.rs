@@ -405,6 +405,51 @@ fn the_sentinels_findings_arrive() {
     otlp.shutdown(ENOUGH).unwrap();
 }
 
+#[test]
+fn what_was_found_last_is_sent_by_the_drop() {
+    /// A neighbour that takes its time over a load's span, so that its finding is not told yet when the program ends.
+    struct Slow;
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Slow {
+        fn on_new_span(
+            &self,
+            attrs: &tracing::span::Attributes<'_>,
+            _: &tracing::span::Id,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
+            if attrs.metadata().name() == "serving.load" {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+
+    let collector = Collector::start(Wire::Grpc);
+    let otlp = to(Wire::Grpc, collector.endpoint()).build().unwrap();
+    let sentinel = SentinelLayer::builder().meter_provider(otlp.meter_provider()).build();
+    let subscriber = tracing_subscriber::registry().with(otlp.layer()).with(sentinel).with(Slow);
+    tracing::subscriber::with_default(subscriber, || {
+        let lane = Lane::open(LaneConfig::new("chat-0").with_plan(Plan::ALL_ON_GPU));
+        lane.observe_line(include_bytes!(
+            "fixtures/recordings/llama-server-no-gpu-banner-lies.stderr.log"
+        ));
+        drop(otlp);
+        drop(lane);
+    });
+    let received = collector.received();
+    assert!(received.span("serving.load").is_some());
+    assert!(received.log("serving.placement.cpu_fallback").is_some());
+    assert!(received.metric("serving.placement.violations").is_some());
+}
+
+#[test]
+fn a_wait_without_an_end_ends() {
+    let collector = Collector::start(Wire::Grpc);
+    let otlp = to(Wire::Grpc, collector.endpoint()).build().unwrap();
+    let (_dispatch, _log) = send(&otlp);
+    otlp.flush(Duration::MAX).unwrap();
+    otlp.shutdown(Duration::MAX).unwrap();
+    collector.wait_for_span("work");
+}
+
 // === A collector that is away ===
 
 #[test]

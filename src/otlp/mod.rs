@@ -81,7 +81,7 @@ mod voice;
 
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -99,6 +99,7 @@ pub use health::{ExportHealth, ExportTrouble, TroubleKind, collector_unreachable
 pub use signal::Signal;
 pub use variables::IgnoredSetting;
 
+use crate::layer::{Hub, deadline, now};
 use crate::telemetry::names;
 use transport::Transport;
 use voice::Voice;
@@ -195,18 +196,22 @@ impl Otlp {
         &self.ignored
     }
 
-    /// Sends what is there, and waits for it. Blocks the thread for at most `timeout`.
+    /// Sends what is there, what the sentinel has found so far included, and waits for it. Blocks the thread for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`FlushError`] if something was not delivered.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
+        let left = timeout.saturating_sub(self.tell_findings(timeout));
         let results = self.each_provider(
             SdkTracerProvider::force_flush,
             SdkMeterProvider::force_flush,
             SdkLoggerProvider::force_flush,
         );
-        self.collect(&results, timeout)
+        match self.collect(&results, left) {
+            Err(FlushError::TimedOut { .. }) => Err(FlushError::TimedOut { after: timeout }),
+            ended => ended,
+        }
     }
 
     /// Sends what is left, and ends all exports. Blocks the thread for at most `timeout`; a drop
@@ -221,6 +226,8 @@ impl Otlp {
 
     fn end(&mut self, timeout: Duration) -> Result<(), FlushError> {
         self.is_shut_down = true;
+        let told_in = self.tell_findings(timeout);
+        let (asked, timeout) = (timeout, timeout.saturating_sub(told_in));
         // Time for exports that are given up to end, so that it is noted and said what was lost.
         let grace = (timeout / 10).min(Duration::from_millis(200));
         let results = self.each_provider(
@@ -232,10 +239,21 @@ impl Otlp {
         if let (Some(transport), Err(FlushError::TimedOut { .. })) = (&self.transport, &ended) {
             transport.give_up();
             drop(self.collect(&results, grace));
-            ended = Err(FlushError::TimedOut { after: timeout });
+            ended = Err(FlushError::TimedOut { after: asked });
         }
         self.voice.say_kept();
         ended
+    }
+
+    /// Lets the sentinel in the same subscriber tell what it has found, in a small part of `timeout`. Gives the time that
+    /// took.
+    fn tell_findings(&self, timeout: Duration) -> Duration {
+        let start = now();
+        let hub = self.voice.subscriber().and_then(|subscriber| Hub::of(&subscriber));
+        if let (Some(hub), Some(_)) = (hub, &self.transport) {
+            hub.flush(timeout / 5);
+        }
+        now().saturating_duration_since(start)
     }
 
     /// Does the same with each provider, on a thread of its own: these calls block, some without a
@@ -256,16 +274,15 @@ impl Otlp {
         results
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the end of a program is an edge")]
     fn collect(
         &self,
         results: &mpsc::Receiver<OTelSdkResult>,
         timeout: Duration,
     ) -> Result<(), FlushError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let mut failed = None;
         loop {
-            match results.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match results.recv_timeout(deadline.saturating_duration_since(now())) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failed = Some(FlushError::Sdk { reason: error.to_string() }),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
