@@ -1,6 +1,6 @@
 //! The engine never waits for its reader: whatever takes its lines may hang, fail or be full, and a child that prints
 //! megabytes still comes to its end, with each of its lines observed.
-#![cfg(unix)]
+#![cfg(all(unix, feature = "output"))]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
