@@ -23,17 +23,17 @@ fn a_request_counts_from_the_moment_the_global_provider_is_set() {
     let subscriber = tracing_subscriber::registry().with(SentinelLayer::default());
     dispatcher::with_default(&Dispatch::new(subscriber), || {
         let lane = Lane::open(LaneConfig::new("chat-0"));
-        let early = lane.request_span("chat");
-        assert_eq!(early.record_timings(None), Some(RateVerdict::NoTimings));
+        let before = lane.request_span("chat");
+        assert_eq!(before.record_timings(None), Some(RateVerdict::NoTimings));
 
         let providers = Providers::new();
         global::set_meter_provider(providers.metrics.clone());
-        let late = lane.request_span("chat");
-        assert_eq!(late.record_timings(None), Some(RateVerdict::NoTimings));
+        let after = lane.request_span("chat");
+        assert_eq!(after.record_timings(None), Some(RateVerdict::NoTimings));
         let out = providers.collect();
         assert_eq!(out.value("serving.throughput.judged", &[]), 1.0);
         assert_eq!(out.value("serving.requests.in_flight", &[]), 2.0);
-        drop((early, late));
+        drop((before, after));
         assert_eq!(providers.collect().value("serving.requests.in_flight", &[]), 0.0);
     });
 }

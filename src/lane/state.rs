@@ -153,15 +153,10 @@ impl LaneState {
                 self.process.backends = self.process.backends.max(backends);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
-            Evidence::LoadBegins { role: Role::Main, .. } => {
-                if !self.load.as_ref().is_some_and(Load::is_loading) {
+            Evidence::LoadBegins { role, .. } => {
+                if role == Role::Main && !self.load.as_ref().is_some_and(Load::is_loading) {
                     self.begin_load(now, out);
                 }
-                if let Some(load) = &mut self.load {
-                    load.begin(Role::Main);
-                }
-            }
-            Evidence::LoadBegins { role, .. } => {
                 if let Some(load) = &mut self.load {
                     load.begin(role);
                 }
