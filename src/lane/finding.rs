@@ -196,7 +196,9 @@ pub enum Finding {
         load: LoadId,
         /// Whether the same load was judged before and now differs.
         again: bool,
-        /// The span event, where the verdict has one: a violation, or a recovery.
+        /// Whether it breaks the plan.
+        violates: bool,
+        /// The span event, where the verdict has one: a violation, a recovery, or that nothing is known.
         event: Option<SpanEvent>,
         /// The verdict's facts.
         facts: Box<Facts>,

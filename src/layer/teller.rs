@@ -144,7 +144,10 @@ impl Telling<'_> {
     fn tell(&self, finding: Finding, context: Option<Context>) {
         match finding {
             Finding::LoadStarted { load, .. } => self.start_load(load),
-            Finding::Judged { load, again, event, facts } => {
+            Finding::Judged { load, again, violates, event, facts } => {
+                if violates {
+                    self.count_violation(&facts);
+                }
                 self.judge_load(load, again, event, &facts);
             }
             Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
@@ -184,15 +187,14 @@ impl Telling<'_> {
         }
     }
 
+    fn count_violation(&self, facts: &Facts) {
+        let Some(verdict) = facts.verdict else { return };
+        let labels = labels_of(&self.name, facts);
+        let cause = facts.causes.first().copied();
+        self.hub.instruments().placement_violated(&labels, verdict, cause);
+    }
+
     fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
-        if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
-            let labels = labels_of(&self.name, facts);
-            self.hub.instruments().placement_violated(
-                &labels,
-                verdict,
-                facts.causes.first().copied(),
-            );
-        }
         self.end_load(load, again, |span| {
             span.describe(&self.name, facts);
             if let Some(event) = event {
