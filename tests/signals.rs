@@ -125,6 +125,20 @@ fn a_lying_banner_is_an_event_on_the_load_an_alarm_and_a_state() {
 }
 
 #[test]
+fn a_silent_engine_breaks_no_plan_that_asks_for_nothing() {
+    for plan in [Plan::Cpu, Plan::Unknown] {
+        let out = export(|| {
+            let lane = Lane::open(LaneConfig::new("chat-0").with_plan(plan));
+            feed(&lane, &load_of("llama-server-default-verbosity.stderr.log"));
+            lane
+        });
+        out.expect_event("serving.load", "serving.placement.unreported");
+        out.expect_no_record("serving.placement.");
+        out.expect_no_point("serving.placement.violations", &[]);
+    }
+}
+
+#[test]
 fn a_load_that_keeps_its_plan_is_told_in_metrics_alone() {
     let out = export(|| loaded(ON_GPU));
     assert_eq!(
@@ -618,6 +632,23 @@ fn events_of_a_named_target_are_engine_lines() {
         assert_eq!(load["serving.lane.name"], lane);
         assert_eq!(load["serving.placement.basis"], "buffers", "{lane}");
     }
+}
+
+#[test]
+fn a_name_that_is_empty_is_no_name() {
+    let out = export(|| {
+        info!(target: "serving_sentinel::engine", lane = "", line = "said");
+        let span = info_span!("handle", serving.lane.name = "");
+        assert_eq!(span.record_timings(&decoded(4.0)), None);
+        let lane = Lane::open(LaneConfig::new("chat-0").with_model("").with_engine(""));
+        assert!(lane.request_span("chat").record_timings(None).is_some());
+        lane
+    });
+    let named: Vec<_> = out.points.iter().flat_map(|point| &point.attributes).collect();
+    assert!(named.iter().all(|(_, value)| !value.is_empty()), "{named:?}");
+    let lines = out.points("serving.sentinel.lines", &[("serving.line.kind", "other")]);
+    assert_eq!(lines[0].attributes["serving.lane.name"], "serving_sentinel::engine");
+    out.span("chat");
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl Watcher {
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let (Some(span), Some(lane)) = (ctx.span(id), seen.lane) else { return };
-        if self.hub.is_shadowed() {
+        if self.hub.is_shadowed() || lane.is_empty() {
             return;
         }
         let is_known = span.extensions().get::<Arc<Request>>().is_some();

@@ -29,7 +29,8 @@ pub(super) struct Heard {
 
 impl LineVisitor {
     pub(super) fn into_heard(self) -> Heard {
-        Heard { text: self.line.or(self.message), lane: self.lane, target: self.target }
+        let lane = self.lane.filter(|lane| !lane.is_empty());
+        Heard { text: self.line.or(self.message), lane, target: self.target }
     }
 
     fn slot(&mut self, field: &Field) -> Option<&mut Option<String>> {
