@@ -202,7 +202,7 @@ impl Watcher {
             return;
         }
         let Some(lane) = self.hub.lane(&lane) else { return };
-        let request = Request::start(&self.hub, &lane, seen.operation);
+        let request = Request::start(&self.hub, &lane, seen.operation.as_deref());
         span.extensions_mut().replace(request);
     }
 
