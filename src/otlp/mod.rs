@@ -13,6 +13,7 @@
 //! A collector that is away neither blocks nor fails the program. Queues are bounded, and what does
 //! not arrive is dropped and counted ([`ExportHealth::lost`]). The log says it once when the
 //! collector goes away and once when it is back (target `serving_sentinel::otlp`).
+//! The SDK adds one line of its own when a queue is full.
 //!
 //! # What leaves
 //!
@@ -30,7 +31,7 @@
 //! ```
 //!
 //! The connection's own libraries speak at DEBUG and below. With such a log level, add
-//! `h2=off,hyper_util=off,tonic=off,reqwest=off` to the filter.
+//! `h2=off,hyper_util=off,tonic=off` to the filter.
 //!
 //! # Variables
 //!
