@@ -8,11 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,22 +18,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use collector::{Collector, Wire, attribute};
 use futures_util::StreamExt as _;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
+use harness::{Gateway, PATIENCE, chat, gateway, run, send};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 #[allow(unreachable_pub, reason = "a harness that tests share")]
 #[path = "support/otlp.rs"]
 mod collector;
-
-/// Far more than anything here takes: reaching it is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "support/gateway.rs"]
+mod harness;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER_SPAN: &str = "00f067aa0ba902b7";
@@ -89,40 +82,6 @@ async fn four_recorded_engines_are_seen_through() {
         "an engine that was told to end is no blindness:\n{logged}"
     );
     assert!(said.contains("cargo run --example gateway -- llama-server -m model.gguf"), "{said}");
-}
-
-#[tokio::test]
-async fn with_a_collector_all_of_it_leaves_by_otlp() {
-    let collector = Collector::start(Wire::Http);
-    let mut command = command(&[]);
-    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint());
-    let output =
-        timeout(PATIENCE, command.output()).await.expect("the gateway does not end").unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-
-    let received = collector.received();
-    let of_lane = |lane: &str, event: &str| {
-        received.spans.iter().map(|span| &span.data).any(|span| {
-            attribute(&span.attributes, "serving.lane.name").as_deref() == Some(lane)
-                && span.events.iter().any(|at| at.name == event)
-        })
-    };
-    for (lane, fault) in [
-        ("lying-banner", "serving.placement.cpu_fallback"),
-        ("silent", "serving.placement.unreported"),
-        ("collapsing", "serving.throughput.degraded"),
-    ] {
-        assert!(
-            of_lane(lane, fault),
-            "no span of {lane} has the event {fault}: {:#?}",
-            received.spans
-        );
-        assert!(received.log(fault).is_some(), "no log record is named {fault}");
-        assert!(!of_lane("healthy", fault), "the healthy lane has the event {fault}");
-    }
-    assert!(of_lane("collapsing", "serving.throughput.recovered"));
-    // 3 + 3 + 3 + 5 requests.
-    assert_eq!(received.value("serving.throughput.judged"), Some(14.0));
 }
 
 #[tokio::test]
@@ -427,117 +386,6 @@ async fn an_engine_that_ends_by_itself_ends_the_gateway_with_its_code() {
 
 // === the harness ===
 
-/// The built example, next to the folder of this test's own program.
-fn gateway() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.ancestors().nth(2).unwrap().join("examples/gateway");
-    assert!(
-        path.is_file(),
-        "{} is not built; run `cargo build --example gateway`, or `cargo test`",
-        path.display()
-    );
-    path
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(gateway());
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    for (name, _) in std::env::vars_os() {
-        let name_text = name.to_string_lossy();
-        if ["OTEL_", "RUST_LOG", "LLAMA_"].iter().any(|prefix| name_text.starts_with(prefix)) {
-            command.env_remove(OsStr::new(&name));
-        }
-    }
-    command
-}
-
-async fn run(arguments: &[&str]) -> Output {
-    timeout(PATIENCE, command(arguments).output()).await.expect("the gateway does not end").unwrap()
-}
-
-/// A gateway that runs until it is dropped.
-struct Gateway {
-    child: Child,
-    lines: tokio::io::Lines<BufReader<ChildStdout>>,
-    address: String,
-    said: Vec<String>,
-}
-
-impl Gateway {
-    async fn start(arguments: &[&str]) -> Self {
-        Self::start_with(arguments, &[]).await
-    }
-
-    async fn start_with(arguments: &[&str], variables: &[(&str, String)]) -> Self {
-        let mut command = command(arguments);
-        // Killed, it could not end its engine.
-        command.envs(variables.iter().cloned()).kill_on_drop(false);
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
-        let line = gateway.expect_line("Serving on ").await;
-        line["Serving on ".len()..].split(';').next().unwrap().clone_into(&mut gateway.address);
-        gateway
-    }
-
-    /// A gateway before an engine that answers on this port; its child only waits.
-    async fn before(port: u16) -> Self {
-        Self::before_with(port, &[]).await
-    }
-
-    async fn before_with(port: u16, variables: &[(&str, String)]) -> Self {
-        let port = port.to_string();
-        Self::start_with(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port], variables)
-            .await
-    }
-
-    /// Waits for a line that has this in it; gives the whole of it.
-    async fn expect_line(&mut self, part: &str) -> String {
-        loop {
-            let line = timeout(PATIENCE, self.lines.next_line()).await;
-            let Ok(Ok(Some(line))) = line else {
-                panic!("no line says {part:?} but only {:#?}", self.said)
-            };
-            self.said.push(line.clone());
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    fn engine_address(&self) -> &str {
-        let line = self.said.iter().find(|line| line.starts_with("Serving on ")).unwrap();
-        line.rsplit_once(' ').unwrap().1.trim_end_matches('.')
-    }
-
-    fn terminate(&self) {
-        let Some(id) = self.child.id() else { return };
-        let id = rustix::process::Pid::from_raw(id.try_into().unwrap()).unwrap();
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-    }
-
-    /// Waits for the end; gives the exit code.
-    async fn code(&mut self) -> Option<i32> {
-        timeout(PATIENCE, self.child.wait())
-            .await
-            .expect("the gateway does not end")
-            .unwrap()
-            .code()
-    }
-}
-
-impl Drop for Gateway {
-    /// Asks, so that it ends its engine too.
-    fn drop(&mut self) {
-        self.terminate();
-    }
-}
-
 /// Serves as an engine on a port of its own.
 async fn serve(app: Router) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -585,20 +433,8 @@ async fn echo(request: Request) -> impl IntoResponse {
     (StatusCode::IM_A_TEAPOT, [("x-engine", "yes")], axum::Json(echo))
 }
 
-fn chat(address: &str, stream: bool) -> Request {
-    let question = json!({"model": "any", "messages": [{"role": "user", "content": "hello"}], "stream": stream});
-    let request = Request::post(format!("{address}/v1/chat/completions"))
-        .header("content-type", "application/json");
-    request.body(Body::from(question.to_string())).unwrap()
-}
-
 fn ask(address: &str) -> Request {
     Request::get(address).body(Body::empty()).unwrap()
-}
-
-async fn send(request: Request) -> Result<Response, legacy::Error> {
-    let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Body>();
-    Ok(client.request(request).await?.map(Body::new))
 }
 
 async fn text(answer: Response) -> String {
