@@ -13,8 +13,11 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point}
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 use serde_json::{Map, Value};
-use serving_sentinel::layer::flush;
+use serving_sentinel::layer::{SentinelLayer, SentinelLayerBuilder, flush};
 use serving_sentinel::otlp::{Otlp, OtlpBuilder};
+use tracing::dispatcher;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry;
 
 use crate::otlp::{Collector, Received, Wire, attribute};
 
@@ -29,12 +32,44 @@ pub(crate) fn to(collector: &Collector) -> OtlpBuilder {
         .variable("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())
 }
 
-/// Sends all that was found so far, and gives what came of it since this was last called.
-#[track_caller]
-pub(crate) fn exported(otlp: &Otlp, collector: &Collector) -> Received {
-    assert!(flush(ENOUGH), "not all was told within {ENOUGH:?}");
-    otlp.flush(ENOUGH).unwrap();
-    collector.take()
+/// A collector, and what exports to it. The exporter goes first, or it would wait for a collector that is gone.
+pub(crate) struct Exports {
+    pub(crate) otlp: Otlp,
+    pub(crate) collector: Collector,
+}
+
+impl Exports {
+    pub(crate) fn new() -> Self {
+        let collector = Collector::start(Wire::Grpc);
+        let otlp = to(&collector).build().unwrap();
+        Self { otlp, collector }
+    }
+
+    /// A sentinel whose metrics are exported.
+    pub(crate) fn sentinel(&self) -> SentinelLayerBuilder {
+        SentinelLayer::builder().meter_provider(self.otlp.meter_provider())
+    }
+
+    /// Sends all that was found so far, and gives what came of it since this was last called.
+    #[track_caller]
+    pub(crate) fn take(&self) -> Received {
+        assert!(flush(ENOUGH), "not all was told within {ENOUGH:?}");
+        self.otlp.flush(ENOUGH).unwrap();
+        self.collector.take()
+    }
+
+    /// The series that are exported now.
+    #[track_caller]
+    pub(crate) fn series(&self) -> Series {
+        Series::last(&self.take())
+    }
+}
+
+/// Runs `body` under a sentinel that exports.
+pub(crate) fn exporting<R>(body: impl FnOnce(&Exports) -> R) -> R {
+    let exports = Exports::new();
+    let stack = registry().with(exports.otlp.layer()).with(exports.sentinel().build());
+    dispatcher::with_default(&stack.into(), || body(&exports))
 }
 
 // === attributes ===
@@ -233,9 +268,4 @@ fn points(metric: &Metric) -> Vec<Point> {
             .collect(),
         other => panic!("a kind of metric that is not ours: {other:?}"),
     }
-}
-
-/// The collector and the set-up of a test in its own process.
-pub(crate) fn collector() -> Collector {
-    Collector::start(Wire::Grpc)
 }
