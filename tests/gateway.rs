@@ -296,7 +296,7 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
     .await;
     let collector = Collector::start(Wire::Http);
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
-    let mut gateway = Gateway::before_with(engine, &endpoint).await;
+    let mut gateway = Gateway::before_with(engine, &[], &endpoint).await;
     gateway.expect_line("The engine is ready.").await;
     let mut request = chat(&gateway.address, false);
     request
@@ -317,6 +317,43 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
     let has = |key| attribute(&span.attributes, key);
     assert_eq!(has("gen_ai.usage.output_tokens").as_deref(), Some("48"));
     assert_eq!(has("error.type"), None);
+}
+
+#[tokio::test]
+async fn a_trace_that_its_caller_does_not_sample_is_passed_on_counted_and_not_exported() {
+    let (seen, mut parents) = mpsc::unbounded_channel();
+    let engine = serve(Router::new().route("/health", get(healthy)).route("/v1/chat/completions", {
+        post(move |headers: HeaderMap| async move {
+            seen.send(headers["traceparent"].to_str().unwrap().to_owned()).unwrap();
+            axum::Json(json!({
+                "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+                "usage": {"prompt_tokens": 30, "completion_tokens": 48, "total_tokens": 78},
+                "timings": {"predicted_n": 48, "predicted_ms": 12000.0, "predicted_per_second": 4.0},
+            }))
+        })
+    }))
+    .await;
+    let collector = Collector::start(Wire::Http);
+    let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
+    let mut gateway = Gateway::before_with(engine, &["--expect", "85"], &endpoint).await;
+    gateway.expect_line("The engine is ready.").await;
+    let mut request = chat(&gateway.address, false);
+    let parent = format!("00-{TRACE}-{CALLER_SPAN}-00");
+    request.headers_mut().insert("traceparent", parent.parse().unwrap());
+    assert_eq!(send(request).await.unwrap().status(), StatusCode::OK);
+    gateway.terminate();
+    assert_eq!(gateway.code().await, Some(143));
+
+    let parent = parents.recv().await.unwrap();
+    assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with("-00"), "{parent}");
+    let received = collector.received();
+    let traces = received.spans.iter().map(|span| hex(&span.data.trace_id)).collect::<Vec<_>>();
+    assert!(!traces.contains(&TRACE.to_owned()), "{:#?}", received.spans);
+    let alarm = &received.log("serving.throughput.degraded").expect("no alarm").data;
+    assert_eq!((hex(&alarm.trace_id).as_str(), alarm.flags), (TRACE, 0), "it is not sampled");
+    assert_eq!(attribute(&alarm.attributes, "serving.decode.rate").as_deref(), Some("4"));
+    assert_eq!(received.value("serving.throughput.violations"), Some(1.0));
+    assert_eq!(received.value("serving.requests.in_flight"), Some(0.0));
 }
 
 #[tokio::test]

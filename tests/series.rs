@@ -255,30 +255,26 @@ fn a_draft_model_is_in_no_series_of_the_model_it_helps() {
 
 #[test]
 fn a_lane_that_ended_leaves_its_counters() {
-    for end in ["ended", "dropped"] {
+    // Told to have ended, or no longer watched.
+    for end in [Some("exit status: 0"), None] {
         exporting(|exports| {
             let lane = loaded("chat-0", ON_HOST);
             request(&lane, 90.0);
             request(&lane, 4.0);
             expect_on_host(&exports.series(), "chat-0");
 
-            let kept = match end {
-                "ended" => {
-                    lane.ended("exit status: 0");
-                    Some(lane)
-                }
-                _ => {
-                    drop(lane);
-                    None
-                }
-            };
+            let kept = end.map(|how| {
+                lane.ended(how);
+                lane.clone()
+            });
+            drop(lane);
             let first = exports.series();
             expect_nobody(&first);
-            assert_eq!(lines(&first, "chat-0"), count(&load_of(ON_HOST)), "{end}");
+            assert_eq!(lines(&first, "chat-0"), count(&load_of(ON_HOST)), "{end:?}");
             assert_eq!(
                 first.of("serving.throughput.judged"),
                 rows([("chat-0 on_par", 1.0), ("chat-0 degraded", 1.0)]),
-                "{end}"
+                "{end:?}"
             );
             assert_eq!(first.of("serving.throughput.violations"), rows([("chat-0", 1.0)]));
             assert_eq!(
@@ -294,11 +290,11 @@ fn a_lane_that_ended_leaves_its_counters() {
             request(&lane, 90.0);
             let then = exports.series();
             expect_on_host(&then, "chat-0");
-            assert_eq!(lines(&then, "chat-0"), 2.0 * count(&load_of(ON_HOST)), "{end}");
+            assert_eq!(lines(&then, "chat-0"), 2.0 * count(&load_of(ON_HOST)), "{end:?}");
             assert_eq!(
                 then.of("serving.throughput.judged"),
                 rows([("chat-0 on_par", 2.0), ("chat-0 degraded", 1.0)]),
-                "{end}"
+                "{end:?}"
             );
             assert_eq!(
                 then.of("serving.placement.violations"),

@@ -81,13 +81,17 @@ impl Gateway {
 
     /// A gateway before an engine that answers on this port; its child only waits.
     pub(crate) async fn before(port: u16) -> Self {
-        Self::before_with(port, &[]).await
+        Self::before_with(port, &[], &[]).await
     }
 
-    pub(crate) async fn before_with(port: u16, variables: &[(&str, String)]) -> Self {
+    pub(crate) async fn before_with(
+        port: u16,
+        options: &[&str],
+        variables: &[(&str, String)],
+    ) -> Self {
         let port = port.to_string();
-        Self::start_with(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port], variables)
-            .await
+        let engine = ["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port];
+        Self::start_with(&[options, &engine].concat(), variables).await
     }
 
     /// Waits for a line that has this in it; gives the whole of it.
