@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use opentelemetry::trace::{Status, TraceContextExt};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
+use opentelemetry::{Context, Key, KeyValue};
 
 use crate::lane::{Facts, Recorded, RequestId};
 use crate::layer::entry::{Answer, LaneEntry};
@@ -30,6 +30,8 @@ pub(crate) struct Request {
     /// The instruments on which it counts as in flight.
     counted: Mutex<Option<Arc<Instruments>>>,
     context: OnceLock<Context>,
+    /// The attributes that its OpenTelemetry span has, by what was said of it so far.
+    attributes: Mutex<Vec<Key>>,
     is_linked: AtomicBool,
     is_finished: AtomicBool,
 }
@@ -49,6 +51,7 @@ impl Request {
             labels,
             counted: Mutex::default(),
             context: OnceLock::new(),
+            attributes: Mutex::default(),
             is_linked: AtomicBool::new(false),
             is_finished: AtomicBool::new(false),
         });
@@ -93,6 +96,11 @@ impl Request {
     /// Its OpenTelemetry context is this.
     pub(crate) fn set_context(&self, context: Context) {
         self.context.get_or_init(|| context);
+    }
+
+    /// Fields of its `tracing` span were given values: they are attributes.
+    pub(super) fn has_fields(&self, fields: Vec<&'static str>) {
+        enter(&self.attributes).extend(fields.into_iter().map(Key::from_static_str));
     }
 
     /// It was linked to its lane's load when its span was made.
@@ -144,7 +152,7 @@ impl Request {
     pub(crate) fn fail(&self, hub: &Arc<Hub>, error_type: &str) {
         if let Some(context) = self.context() {
             let span = context.span();
-            span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+            self.set(&span, vec![KeyValue::new(names::ERROR_TYPE, error_type.to_owned())]);
             span.set_status(Status::error(error_type.to_owned()));
         }
         if self.is_finished.swap(true, Ordering::Relaxed) {
@@ -171,12 +179,11 @@ impl Request {
             timing_source: facts.timing_source,
             ..Facts::default()
         };
-        span.set_attributes(span_events::attributes(&self.lane.name, &own));
+        let mut attributes = span_events::attributes(&self.lane.name, &own);
         let provider = facts.engine.as_deref().map(span_events::provider);
-        span.set_attributes(provider.map(|provider| KeyValue::new(names::PROVIDER, provider)));
-        if let Some(timings) = timings {
-            span.set_attributes(span_events::response_attributes(timings));
-        }
+        attributes.extend(provider.map(|provider| KeyValue::new(names::PROVIDER, provider)));
+        attributes.extend(timings.into_iter().flat_map(span_events::response_attributes));
+        self.set(&span, attributes);
         if let Some(load) = self.lane.load_link()
             && !self.is_linked.swap(true, Ordering::Relaxed)
         {
@@ -185,5 +192,15 @@ impl Request {
         for (event, facts) in &recorded.events {
             span_events::add(context, *event, &self.lane.name, facts);
         }
+    }
+
+    /// Sets the attributes that the span does not have yet. The SDK would keep, and export, a key as often as it is
+    /// set.
+    fn set(&self, span: &SpanRef<'_>, mut attributes: Vec<KeyValue>) {
+        let mut known = enter(&self.attributes);
+        attributes.retain(|attribute| !known.contains(&attribute.key));
+        known.extend(attributes.iter().map(|attribute| attribute.key.clone()));
+        drop(known);
+        span.set_attributes(attributes);
     }
 }
