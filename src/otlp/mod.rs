@@ -13,6 +13,7 @@
 //! A collector that is away neither blocks nor fails the program. Queues are bounded, and what does
 //! not arrive is dropped and counted ([`ExportHealth::lost`]). The log says it once when the
 //! collector goes away and once when it is back (target `serving_sentinel::otlp`).
+//! The SDK adds one line of its own when a queue is full.
 //!
 //! # What leaves
 //!
