@@ -1,5 +1,5 @@
 //! What does one line of engine output cost?
-#![expect(missing_docs, clippy::unwrap_used, reason = "a bench")]
+#![expect(clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
 
@@ -11,15 +11,20 @@ use serving_sentinel::observer::Observer;
 mod support;
 
 /// 110 bytes of a real load that state nothing of interest.
-const NOTHING: &str =
-    "0.00.789.456 I srv    load_model: for more info see https://github.com/ggml-org/llama.cpp/pull/16391 and other";
+const NOTHING: &str = "0.00.789.456 I srv    load_model: for more info see https://github.com/ggml-org/llama.cpp/pull/16391 and other";
 const BANNER: &str = "0.00.671.349 I load_tensors: offloaded 19/19 layers to GPU";
-const RUN: &str = include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log");
+const RUN: &str =
+    include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log");
 
 /// Every pattern of the data file, as it stands there.
 fn patterns() -> Vec<String> {
     let file: toml::Table = include_str!("../src/engines/llama_cpp.toml").parse().unwrap();
-    file["format"].as_array().unwrap().iter().map(|row| row["pattern"].as_str().unwrap().to_owned()).collect()
+    file["format"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["pattern"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -31,15 +36,18 @@ fn main() {
     let set = RegexSet::new(&patterns).unwrap();
     let matcher = Matcher::builtin();
 
-    for (question, line) in
-        [("engine_line/nothing_of_interest", NOTHING.as_bytes()), ("engine_line/banner", BANNER.as_bytes())]
-    {
+    for (question, line) in [
+        ("engine_line/nothing_of_interest", NOTHING.as_bytes()),
+        ("engine_line/banner", BANNER.as_bytes()),
+    ] {
         // The peers are given the bare message: they have no prefix reader.
         let message = &line["0.00.000.000 I ".len()..];
         let mut stream = StreamState::default();
         support::Question::new(question)
             .contender("each_pattern_in_turn", || {
-                black_box(in_turn.iter().filter(|pattern| pattern.is_match(black_box(message))).count());
+                black_box(
+                    in_turn.iter().filter(|pattern| pattern.is_match(black_box(message))).count(),
+                );
             })
             .contender("regex_set", || {
                 black_box(set.matches(black_box(message)).len());
@@ -60,7 +68,8 @@ fn main() {
         })
         .contender("observer", || {
             let mut out = Vec::new();
-            let mut observer = Observer::new(LaneConfig::new("lane"), Policy::default(), matcher.clone());
+            let mut observer =
+                Observer::new(LaneConfig::new("lane"), Policy::default(), matcher.clone());
             for line in &lines {
                 observer.line(line, now, &mut out);
             }

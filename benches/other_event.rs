@@ -1,6 +1,5 @@
 //! What does an event that is no engine output cost, beside the bare registry and beside tracing-opentelemetry's own
 //! metrics layer?
-#![expect(missing_docs, reason = "a bench")]
 
 use std::time::Duration;
 
@@ -30,14 +29,18 @@ fn main() {
     support::Question::new("other_event/registry")
         .timed("bare_registry", |times| events(times, registry()))
         .timed("with_sentinel", |times| events(times, registry().with(sentinel())))
-        .timed("with_metrics_layer", |times| events(times, registry().with(MetricsLayer::new(meters()))))
+        .timed("with_metrics_layer", |times| {
+            events(times, registry().with(MetricsLayer::new(meters())))
+        })
         .ask(&mut criterion);
 
     let heard = || registry().with(Listener);
     support::Question::new("other_event/registry_and_a_listener")
         .timed("without_sentinel", |times| events(times, heard()))
         .timed("with_sentinel", |times| events(times, heard().with(sentinel())))
-        .timed("with_metrics_layer", |times| events(times, heard().with(MetricsLayer::new(meters()))))
+        .timed("with_metrics_layer", |times| {
+            events(times, heard().with(MetricsLayer::new(meters())))
+        })
         .ask(&mut criterion);
 
     // A debug event that the only other layer filters out: nobody wants it, so its callsite stays asleep.
@@ -60,9 +63,13 @@ fn sentinel<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>() -> SentinelL
 // A callsite remembers who wants it, over all subscribers alive: so each turn has the one it measures, and no other.
 
 fn events(times: u64, subscriber: impl Subscriber + Send + Sync + 'static) -> Duration {
-    with_default(subscriber, || support::time(times, || tracing::info!(answer = 42, "no engine output")))
+    with_default(subscriber, || {
+        support::time(times, || tracing::info!(answer = 42, "no engine output"))
+    })
 }
 
 fn debug_events(times: u64, subscriber: impl Subscriber + Send + Sync + 'static) -> Duration {
-    with_default(subscriber, || support::time(times, || tracing::debug!(answer = 42, "no engine output")))
+    with_default(subscriber, || {
+        support::time(times, || tracing::debug!(answer = 42, "no engine output"))
+    })
 }

@@ -1,5 +1,4 @@
 //! What does a request cost that gives its timings, with all its metrics, beside one record of one histogram?
-#![expect(missing_docs, reason = "a bench")]
 
 use std::hint::black_box;
 
@@ -32,7 +31,10 @@ fn lane(dispatch: &Dispatch) -> Result<Lane, Box<dyn std::error::Error>> {
         .with_expected_rate(85.0, "a bench")?;
     Ok(with_default(dispatch, || {
         let lane = Lane::open(config);
-        for line in include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log").lines() {
+        for line in
+            include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log")
+                .lines()
+        {
             lane.observe_line(line.as_bytes());
         }
         lane
@@ -42,9 +44,13 @@ fn lane(dispatch: &Dispatch) -> Result<Lane, Box<dyn std::error::Error>> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut criterion = support::criterion();
     let timings = Timings::from_response(ANSWER)?;
-    let meters = || SdkMeterProvider::builder().with_periodic_exporter(InMemoryMetricExporter::default()).build();
+    let meters = || {
+        SdkMeterProvider::builder()
+            .with_periodic_exporter(InMemoryMetricExporter::default())
+            .build()
+    };
 
-    let (one, of_layer, of_traced) = (meters(), meters(), meters());
+    let (one, of_layer, of_spans) = (meters(), meters(), meters());
     let histogram = one.meter("bench").f64_histogram("serving.decode.rate").build();
     let attributes = [
         KeyValue::new("serving.lane.name", "chat-0"),
@@ -54,16 +60,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let sentinel = || SentinelLayer::builder();
     let alone = Dispatch::new(registry().with(sentinel().meter_provider(of_layer.clone()).build()));
-    let tracer = opentelemetry::trace::TracerProvider::tracer(&SdkTracerProvider::builder().build(), "bench");
-    let traced = Dispatch::new(
+    let tracer = opentelemetry::trace::TracerProvider::tracer(
+        &SdkTracerProvider::builder().build(),
+        "bench",
+    );
+    let with_spans = Dispatch::new(
         registry()
             .with(tracing_opentelemetry::layer().with_tracer(tracer))
-            .with(sentinel().meter_provider(of_traced.clone()).build()),
+            .with(sentinel().meter_provider(of_spans.clone()).build()),
     );
-    let (lane_alone, lane_traced) = (lane(&alone)?, lane(&traced)?);
+    let (lane_alone, lane_spans) = (lane(&alone)?, lane(&with_spans)?);
 
     support::Question::new("record_timings")
-        .contender("one_histogram_record", || histogram.record(black_box(83.754), black_box(&attributes)))
+        .contender("one_histogram_record", || {
+            histogram.record(black_box(83.754), black_box(&attributes));
+        })
         .prepared(
             "all_metrics",
             || with_default(&alone, || lane_alone.request_span("chat")),
@@ -73,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         )
         .prepared(
             "all_metrics_and_span_attributes",
-            || with_default(&traced, || lane_traced.request_span("chat")),
+            || with_default(&with_spans, || lane_spans.request_span("chat")),
             |span| {
                 black_box(span.record_timings(black_box(&timings)));
             },

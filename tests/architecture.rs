@@ -1,4 +1,5 @@
 //! Who may use what: the core is a function of its arguments, and modules lean one way.
+#![allow(clippy::expect_used, reason = "a test says what must be")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Real faults, each judged as it was: a case is a log and its row in `fixtures/cases/cases.json`.
+#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a test says what must be")]
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use serving_sentinel::evidence::BufferKind;
 use serving_sentinel::lane::{Finding, LaneConfig, Policy};
 use serving_sentinel::observer::Observer;
 use serving_sentinel::placement::Plan;
+use serving_sentinel::throughput::TokensPerSecond;
 
 /// One loading of a model, as a case tells it.
 #[derive(Debug, Default)]
@@ -67,7 +69,7 @@ fn read(log: &[u8], plan: Plan) -> Judged {
                     judged.causes.extend(facts.causes.iter().map(ToString::to_string));
                 }
                 Finding::LoggedRate { timings, .. } => {
-                    judged.rates.extend(timings.decode_rate.map(|rate| rate.get()));
+                    judged.rates.extend(timings.decode_rate.map(TokensPerSecond::get));
                 }
                 _ => {}
             }

@@ -4,7 +4,7 @@
 //! The tests run the built example. Most give it a child that does nothing and play the engine themselves, on the port
 //! that the child's arguments name: so they see what reaches an engine, and decide when it answers.
 
-#![cfg(unix)]
+#![cfg(all(unix, feature = "otlp", feature = "output"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -20,16 +20,10 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use collector::{Collector, Wire, attribute};
 use futures_util::StreamExt as _;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
-    TraceService, TraceServiceServer,
-};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
-use opentelemetry_proto::tonic::trace::v1 as otlp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -37,6 +31,10 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
+
+#[allow(unreachable_pub, reason = "a harness that tests share")]
+#[path = "support/otlp.rs"]
+mod collector;
 
 /// Far more than anything here takes: reaching it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,6 +89,40 @@ async fn four_recorded_engines_are_seen_through() {
         "an engine that was told to end is no blindness:\n{logged}"
     );
     assert!(said.contains("cargo run --example gateway -- llama-server -m model.gguf"), "{said}");
+}
+
+#[tokio::test]
+async fn with_a_collector_all_of_it_leaves_by_otlp() {
+    let collector = Collector::start(Wire::Http);
+    let mut command = command(&[]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint());
+    let output =
+        timeout(PATIENCE, command.output()).await.expect("the gateway does not end").unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let received = collector.received();
+    let of_lane = |lane: &str, event: &str| {
+        received.spans.iter().map(|span| &span.data).any(|span| {
+            attribute(&span.attributes, "serving.lane.name").as_deref() == Some(lane)
+                && span.events.iter().any(|at| at.name == event)
+        })
+    };
+    for (lane, fault) in [
+        ("lying-banner", "serving.placement.cpu_fallback"),
+        ("silent", "serving.placement.unreported"),
+        ("collapsing", "serving.throughput.degraded"),
+    ] {
+        assert!(
+            of_lane(lane, fault),
+            "no span of {lane} has the event {fault}: {:#?}",
+            received.spans
+        );
+        assert!(received.log(fault).is_some(), "no log record is named {fault}");
+        assert!(!of_lane("healthy", fault), "the healthy lane has the event {fault}");
+    }
+    assert!(of_lane("collapsing", "serving.throughput.recovered"));
+    // 3 + 3 + 3 + 5 requests.
+    assert_eq!(received.value("serving.throughput.judged"), Some(14.0));
 }
 
 #[tokio::test]
@@ -303,17 +335,9 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
         })
     }))
     .await;
-    let (endpoint, mut spans) = collect();
-    let mut gateway = Gateway::before_with(
-        engine,
-        &[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-            ("OTEL_METRICS_EXPORTER", "none"),
-            ("OTEL_LOGS_EXPORTER", "none"),
-        ],
-    )
-    .await;
+    let collector = Collector::start(Wire::Http);
+    let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
+    let mut gateway = Gateway::before_with(engine, &endpoint).await;
     gateway.expect_line("The engine is ready.").await;
     let mut request = chat(&gateway.address, false);
     request
@@ -323,21 +347,17 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
     gateway.terminate();
     assert_eq!(gateway.code().await, Some(143));
 
-    let span = loop {
-        let span = timeout(PATIENCE, spans.recv())
-            .await
-            .expect("no span of the caller's trace came")
-            .unwrap();
-        if hex(&span.trace_id) == TRACE {
-            break span;
-        }
-    };
-    assert_eq!(hex(&span.parent_span_id), CALLER_SPAN);
+    let received = collector.received();
+    let span = &received.span("chat").expect("the collector has no span of the request").data;
+    assert_eq!(
+        (hex(&span.trace_id), hex(&span.parent_span_id)),
+        (TRACE.to_owned(), CALLER_SPAN.to_owned())
+    );
     let parent = parents.recv().await.unwrap();
     assert_eq!(parent, format!("00-{TRACE}-{}-01", hex(&span.span_id)));
-    let names: Vec<&str> = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
-    assert!(names.contains(&"gen_ai.usage.output_tokens"), "{names:?}");
-    assert!(!names.contains(&"error.type"), "{names:?}");
+    let has = |key| attribute(&span.attributes, key);
+    assert_eq!(has("gen_ai.usage.output_tokens").as_deref(), Some("48"));
+    assert_eq!(has("error.type"), None);
 }
 
 #[tokio::test]
@@ -392,9 +412,9 @@ async fn wrong_use_is_refused_with_what_to_do() {
 #[tokio::test]
 async fn an_engine_that_ends_by_itself_ends_the_gateway_with_its_code() {
     for (script, code, how) in [
-        ("exit 3", 3, "exit status: 3"),
-        ("exit 0", 1, "exit status: 0"),
-        ("kill -9 $$", 137, "signal: 9"),
+        ("echo hello; exit 3", 3, "exit status: 3"),
+        ("echo hello; exit 0", 1, "exit status: 0"),
+        ("echo hello; kill -9 $$", 137, "signal: 9"),
     ] {
         let output = run(&["--", "sh", "-c", script, "sh"]).await;
         let said = String::from_utf8_lossy(&output.stdout);
@@ -453,10 +473,10 @@ impl Gateway {
         Self::start_with(arguments, &[]).await
     }
 
-    async fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+    async fn start_with(arguments: &[&str], variables: &[(&str, String)]) -> Self {
         let mut command = command(arguments);
         // Killed, it could not end its engine.
-        command.envs(variables.iter().copied()).kill_on_drop(false);
+        command.envs(variables.iter().cloned()).kill_on_drop(false);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
@@ -470,7 +490,7 @@ impl Gateway {
         Self::before_with(port, &[]).await
     }
 
-    async fn before_with(port: u16, variables: &[(&str, &str)]) -> Self {
+    async fn before_with(port: u16, variables: &[(&str, String)]) -> Self {
         let port = port.to_string();
         Self::start_with(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port], variables)
             .await
@@ -532,38 +552,6 @@ fn free_port() -> u16 {
 
 async fn healthy() -> &'static str {
     "ok"
-}
-
-/// A collector of spans: where it listens, and what comes.
-fn collect() -> (String, mpsc::UnboundedReceiver<otlp::Span>) {
-    struct Collector(mpsc::UnboundedSender<otlp::Span>);
-
-    #[tonic::async_trait]
-    impl TraceService for Collector {
-        async fn export(
-            &self,
-            request: tonic::Request<ExportTraceServiceRequest>,
-        ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-            let scopes = request
-                .into_inner()
-                .resource_spans
-                .into_iter()
-                .flat_map(|resource| resource.scope_spans);
-            for span in scopes.flat_map(|scope| scope.spans) {
-                let _ = self.0.send(span);
-            }
-            Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
-        }
-    }
-
-    let (sender, spans) = mpsc::unbounded_channel();
-    let listener = tonic::transport::server::TcpIncoming::bind(([127, 0, 0, 1], 0).into()).unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let service = TraceServiceServer::new(Collector(sender));
-    tokio::spawn(
-        tonic::transport::Server::builder().add_service(service).serve_with_incoming(listener),
-    );
-    (endpoint, spans)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,4 +1,5 @@
 //! Text that a model, a prompt or a path brings into the log changes no verdict, whatever it says.
+#![allow(clippy::expect_used, reason = "a test says what must be")]
 
 use std::time::Instant;
 

@@ -1,6 +1,11 @@
 //! Contenders of one question, measured in turns within one run, so that whatever the machine does meanwhile hits all
 //! of them alike. Prints the median, the spread and the ratio to the first contender.
-#![allow(dead_code, clippy::print_stdout, clippy::cast_precision_loss, reason = "a harness that prints ratios")]
+#![allow(
+    dead_code,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a harness that prints ratios"
+)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,7 +44,11 @@ impl<'a> Question<'a> {
     }
 
     /// A contender that measures its turn itself: it does it so many times, and says how long that took.
-    pub(crate) fn timed(mut self, name: &'static str, run: impl FnMut(u64) -> Duration + 'a) -> Self {
+    pub(crate) fn timed(
+        mut self,
+        name: &'static str,
+        run: impl FnMut(u64) -> Duration + 'a,
+    ) -> Self {
         self.contenders.push(Contender { name, run: Box::new(run) });
         self
     }

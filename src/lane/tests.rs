@@ -505,7 +505,11 @@ fn closed_output_is_blindness_only_if_the_engine_lives_on() {
     assert!(alarms(&lives.at(4).tick()).is_empty());
     assert_eq!(alarms(&lives.at(5).tick()), [(AlarmKind::Blind, Raised)]);
     assert_eq!(lives.lane.blind_causes().collect::<Vec<_>>(), [BlindCause::OutputClosed]);
-    assert_eq!(alarms(&lives.take([Evidence::Listening])), [(AlarmKind::Blind, Cleared)], "heard again");
+    assert_eq!(
+        alarms(&lives.take([Evidence::Listening])),
+        [(AlarmKind::Blind, Cleared)],
+        "heard again"
+    );
     lives.act(closed);
     assert_eq!(alarms(&lives.at(10).tick()), [(AlarmKind::Blind, Raised)]);
     assert_eq!(alarms(&lives.act(ended)), [(AlarmKind::Blind, Expired)]);

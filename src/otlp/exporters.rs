@@ -6,6 +6,10 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::{
@@ -13,7 +17,6 @@ use opentelemetry_otlp::{
     WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::metrics::Temporality;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::route::Route;
 use super::signal::Signal;
@@ -83,11 +86,12 @@ fn http<B: WithExportConfig + WithHttpConfig>(
     route: &Route,
     cause: &NetworkError,
 ) -> Result<B, OtlpError> {
-    let client = reqwest::Client::builder()
-        .timeout(route.timeout)
-        .tls_backend_preconfigured(tls::for_http(route)?)
-        .build()
-        .map_err(|error| OtlpError::Tls { reason: error.to_string() })?;
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::for_http(route)?)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client = HyperClient::new(connector, route.timeout, None);
     // The builder decodes header values once more.
     let headers: HashMap<String, String> = route
         .headers
@@ -133,7 +137,7 @@ impl NetworkError {
 
 #[derive(Debug)]
 struct Client {
-    inner: reqwest::Client,
+    inner: HyperClient<HttpsConnector<HttpConnector>>,
     cause: NetworkError,
 }
 

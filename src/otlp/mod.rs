@@ -31,7 +31,7 @@
 //! ```
 //!
 //! The connection's own libraries speak at DEBUG and below. With such a log level, add
-//! `h2=off,hyper_util=off,tonic=off,reqwest=off` to the filter.
+//! `h2=off,hyper_util=off,tonic=off` to the filter.
 //!
 //! # Variables
 //!

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_otlp::Compression;
-use reqwest::Url;
+use url::Url;
 
 use super::OtlpError;
 use super::signal::Signal;

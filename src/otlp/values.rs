@@ -6,7 +6,7 @@ use std::time::Duration;
 use opentelemetry_otlp::Compression;
 use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::trace::Sampler;
-use reqwest::Url;
+use url::Url;
 
 use super::signal::Signal;
 

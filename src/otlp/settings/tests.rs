@@ -34,7 +34,8 @@ fn nothing_said_is_the_specification() {
 }
 
 /// What is set, which signal is looked at, and its endpoint.
-const ENDPOINTS: &[(&str, &[(&str, &str)], Signal, &str)] = &[
+type EndpointRow = (&'static str, &'static [(&'static str, &'static str)], Signal, &'static str);
+const ENDPOINTS: &[EndpointRow] = &[
     (
         "a base gets the signal's path",
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")],
