@@ -25,8 +25,8 @@
 //!    that it refutes: an engine's banner says `offloaded 19/19 layers to GPU` without any GPU.
 //! 2. **Blind is not healthy.** What nobody told is `unreported` or `no_expectation`, never fine; and a sentinel that
 //!    cannot see says so, with the remedy.
-//! 3. **Report, never act.** Nothing is restarted or slowed down, no engine ever waits, and no prompt, completion or
-//!    engine line leaves the process.
+//! 3. **Report, never act.** Nothing is restarted, and no engine ever waits. Only parsed facts leave: no prompt, no
+//!    completion, and of an engine's lines the words of a fault alone (`serving.cause_detail`, at most 256 bytes).
 //!
 //! # Example
 //!
@@ -65,14 +65,14 @@
 //!
 //! | for | see |
 //! | --- | --- |
-//! | the layer, lanes and their spans | [`SentinelLayer`], [`Lane`], [`SpanExt`] |
-//! | a child's output | [`output`](https://docs.rs/serving-sentinel/latest/serving_sentinel/output/) |
+//! | the layer, lanes, and the spans of requests | [`SentinelLayer`], [`Lane`], [`SpanExt`] |
+//! | a child's output | the module `output` |
 //! | what an answer states about itself | [`Timings::from_response`], [`StreamTimings`] |
-//! | expected rates | [`Catalog`] |
-//! | thresholds | [`Policy`] |
+//! | expected rates | [`Catalog`], [`LaneConfig::with_expected_rate`] |
+//! | every threshold | [`Policy`] |
 //! | every name that leaves | [`telemetry::names`] |
-//! | export over OTLP | [`otlp`](https://docs.rs/serving-sentinel/latest/serving_sentinel/otlp/) |
-//! | a log without any `tracing` | [`observer::Observer`] |
+//! | export over OTLP | the module `otlp` |
+//! | a log file, without any `tracing` | [`observer::Observer`] |
 //! | the formats of engines, and your own | [`engines::Matcher`] |
 //!
 //! # Features
@@ -80,7 +80,7 @@
 //! | feature | default | what it adds | what it brings |
 //! | --- | --- | --- | --- |
 //! | `otlp` | yes | one call that sets up traces, metrics and logs from the `OTEL_*` variables | the OpenTelemetry SDK and OTLP exporters, hyper, tonic, rustls, tokio |
-//! | `output` | yes | the reader of a child's stdout and stderr, and its preparation to say where the model is | tokio |
+//! | `output` | yes | the reader of a child's stdout and stderr, and what makes a llama-server say where the model is | tokio |
 //!
 //! Without both, the layer, the lanes, the timings and the core are there.
 //!
@@ -91,13 +91,13 @@
 //!
 //! # What this crate does not do
 //!
-//! - It does not act: no restart, no routing, no limit. That is left to people and to their orchestrators.
-//! - It does not benchmark: it judges the requests that there are.
-//! - It does not read an engine's memory, its files or the GPU's driver: it knows what the engine says.
-//! - It does not export engine lines, prompts or completions.
-//! - It does not know every engine: placement is read from llama.cpp's output (2023 to 2026), and from a file of the
-//!   same form for others ([`engines::Matcher::with_file`]). Timings are read from the responses of many more
+//! - It does not act: no restart, no routing, no limit.
+//! - It does not benchmark: it judges the requests that there are, and learns no rate from them.
+//! - It does not ask the system, the driver or the engine's endpoints: it knows what the engine prints and answers.
+//! - It does not know every engine: placement is read from llama.cpp's output (2023 to 2026), and by a file of your own
+//!   from others ([`engines::Matcher::with_file`]). Timings are read from the responses of many more
 //!   ([`Timings::from_response`]).
+//! - It was not run on anything but Linux.
 
 pub mod alarm;
 pub mod catalog;
