@@ -439,7 +439,8 @@ fn find_and_end(otlp: Otlp, slow: Duration, end: impl FnOnce(Otlp)) {
 
 #[test]
 fn what_was_found_last_is_told_before_the_exporters_end() {
-    let ends: [(&str, fn(Otlp)); 3] = [
+    type End = fn(Otlp);
+    let ends: [(&str, End); 3] = [
         ("drop", drop),
         ("shutdown", |otlp| otlp.shutdown(ENOUGH).unwrap()),
         ("flush", |otlp| otlp.flush(Duration::MAX).unwrap()),
