@@ -20,7 +20,7 @@ use crate::layer::entry::LaneEntry;
 use crate::layer::filter::is_within;
 use crate::layer::meters::Meters;
 use crate::layer::queue::Queue;
-use crate::layer::{Request, Watcher, enter, now, teller};
+use crate::layer::{Request, Watcher, deadline, enter, now, teller};
 use crate::observer::{LaneFinding, Observer};
 use crate::telemetry::gauges::Lanes;
 use crate::telemetry::instruments::{DroppedKind, Instruments};
@@ -269,7 +269,7 @@ impl Hub {
     /// Waits until all that was found before is told; `false` when that takes longer than `timeout`.
     pub(crate) fn flush(self: &Arc<Self>, timeout: Duration) -> bool {
         self.start();
-        self.queue.wait(now() + timeout, now)
+        self.queue.wait(deadline(timeout), now)
     }
 
     // === metrics ===
