@@ -83,9 +83,6 @@ impl Observer {
                 return &mut self.lane;
             }
         }
-        if matches!(service, Service::RouterChild(_)) {
-            self.lane.serves_without_model();
-        }
         let (config, policy) = (self.lane.config(), self.policy);
         self.within.entry(service).or_insert_with_key(|service| {
             let (Service::RouterChild(name) | Service::Named(name)) = service;
@@ -112,10 +109,12 @@ impl Observer {
         self.each(out, |lane, findings| lane.conclude(now, findings));
     }
 
-    /// The engine's process ended, and all within it.
+    /// The engine's process ended, and all within it. What it is started as again may have another log, and other
+    /// devices under the same names.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<LaneFinding>) {
         self.each(out, |lane, findings| lane.ended(how, now, findings));
         self.within.clear();
+        self.stream = StreamState::default();
     }
 
     /// The lane is no longer watched, nor those within its stream.

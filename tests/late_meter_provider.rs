@@ -31,7 +31,11 @@ fn a_request_counts_from_the_moment_the_global_provider_is_set() {
         let after = lane.request_span("chat");
         assert_eq!(after.record_timings(None), Some(RateVerdict::NoTimings));
         let out = providers.collect();
-        assert_eq!(out.value("serving.throughput.judged", &[]), 1.0);
+        assert_eq!(
+            out.value("serving.throughput.judged", &[]),
+            2.0,
+            "kept until somebody collects"
+        );
         assert_eq!(out.value("serving.requests.in_flight", &[]), 2.0);
         drop((before, after));
         assert_eq!(providers.collect().value("serving.requests.in_flight", &[]), 0.0);

@@ -60,7 +60,8 @@ pub struct LaneState {
     blind: BTreeMap<BlindCause, Alarm>,
     /// Whether the engine can still be heard.
     hearing: Process,
-    is_router: bool,
+    /// Whether it said that it listens.
+    listens: bool,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -94,7 +95,7 @@ impl LaneState {
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
             hearing: Process::Open,
-            is_router: false,
+            listens: false,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -200,8 +201,7 @@ impl LaneState {
             Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
-            Evidence::Listening if self.load.is_some() => self.settle(now, out),
-            Evidence::Listening => self.serves_without_model(),
+            Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_loading(now, out);
@@ -255,21 +255,16 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        let was_to_be_ready = match &self.load {
+        let is_loading = match &self.load {
             Some(load) => load.is_loading(),
-            None => self.lines > 0 && !self.is_router,
+            // A router that served has nothing to load.
+            None => self.lines > 0 && !self.listens,
         };
-        if was_to_be_ready {
+        if is_loading {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.end(now, out);
         self.hearing = Process::Ended;
-    }
-
-    /// It answers without a model of its own, or others were loaded within its stream: a router, which ends without ever
-    /// having loaded one.
-    pub(crate) const fn serves_without_model(&mut self) {
-        self.is_router = true;
     }
 
     /// The engine's output is closed: blindness, unless the process turns out to have ended.
@@ -300,7 +295,7 @@ impl LaneState {
         }
         self.blind.clear();
         self.hearing = Process::Open;
-        self.is_router = false;
+        self.listens = false;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -466,6 +461,14 @@ impl LaneState {
     fn tell_load(&mut self, evidence: Evidence, now: Instant) {
         if let Some(load) = &mut self.load {
             load.take(evidence, now);
+        }
+    }
+
+    /// It listens, so that what it loaded is ready. A router listens before it has any model.
+    fn listen(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.listens = true;
+        if self.load.is_some() {
+            self.settle(now, out);
         }
     }
 

@@ -81,9 +81,9 @@ impl SentinelLayerBuilder {
 
     /// Sets where metrics go.
     ///
-    /// By default, to OpenTelemetry's global meter provider, at whatever time it is set. What was counted before that is
-    /// lost, as OpenTelemetry keeps nothing until then; what stands (placement, alarms, requests in flight) is not. A
-    /// provider that somebody has collected from is kept.
+    /// By default, to OpenTelemetry's global meter provider, at whatever time it is set: what stands, and the answers and
+    /// lines of lanes that are open, are kept until somebody collects. Violations counted before that are lost, and so
+    /// are answers over 1,024 of one lane. A provider that somebody has collected from is kept.
     pub fn meter_provider(self, provider: impl MeterProvider + Send + Sync + 'static) -> Self {
         Self { meter_provider: Some(Arc::new(provider)), ..self }
     }

@@ -53,6 +53,15 @@ impl Meters {
         self.made().map(|made| made.instruments)
     }
 
+    /// Whether the instruments were made, and are those to record on.
+    pub(super) fn is_settled(&self) -> bool {
+        self.made
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|made| self.suits(made))
+    }
+
     /// The instruments, made now if need be: at first, and when a global provider was set since, as long as nobody
     /// collects the old ones. `on_made` is called with new ones. Never called inside a callback.
     pub(super) fn get_or_make(
@@ -60,11 +69,11 @@ impl Meters {
         lanes: &Weak<dyn Lanes>,
         on_made: impl FnOnce(&Arc<Instruments>),
     ) -> Arc<Instruments> {
-        if let Some(made) = self.made().filter(|made| self.is_settled(made)) {
+        if let Some(made) = self.made().filter(|made| self.suits(made)) {
             return made.instruments;
         }
         let _making = enter(&self.making);
-        match self.made().filter(|made| self.is_settled(made)) {
+        match self.made().filter(|made| self.suits(made)) {
             Some(made) => made.instruments,
             None => self.make(lanes, self.provider(), on_made),
         }
@@ -78,7 +87,7 @@ impl Meters {
     }
 
     /// Whether these are the instruments to record on.
-    fn is_settled(&self, made: &Made) -> bool {
+    fn suits(&self, made: &Made) -> bool {
         self.given.is_some()
             || self.is_collected()
             || is_same(&global::meter_provider(), &made.provider)
@@ -95,7 +104,8 @@ impl Meters {
         self.collected.store(true, Ordering::Relaxed);
     }
 
-    fn is_collected(&self) -> bool {
+    /// Whether any reader ever collected.
+    pub(super) fn is_collected(&self) -> bool {
         self.collected.load(Ordering::Relaxed)
     }
 

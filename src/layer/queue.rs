@@ -105,11 +105,15 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Nothing more is taken, and the consumer ends.
-    pub(super) fn close(&self) {
-        self.enter().closed = true;
+    /// Nothing more is taken, and the consumer ends. Gives what it has not dealt with.
+    pub(super) fn close(&self) -> VecDeque<T> {
+        let mut state = self.enter();
+        state.closed = true;
+        let left = std::mem::take(&mut state.items);
+        drop(state);
         self.changed.notify_all();
         self.done.notify_all();
+        left
     }
 
     fn enter(&self) -> MutexGuard<'_, State<T>> {

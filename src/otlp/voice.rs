@@ -40,11 +40,6 @@ impl Voice {
         *lock(&self.subscriber) = Some(subscriber.downgrade());
     }
 
-    /// The subscriber that hears the lines; `None` when there is none, or it is gone.
-    pub(super) fn subscriber(&self) -> Option<Dispatch> {
-        lock(&self.subscriber).as_ref().and_then(WeakDispatch::upgrade)
-    }
-
     /// Says what is still kept.
     pub(super) fn say_kept(&self) {
         let lines = std::mem::take(&mut *lock(&self.kept));
@@ -55,9 +50,15 @@ impl Voice {
 
     /// Says one line. Never called from within a layer, where it would be lost.
     pub(super) fn say(&self, line: &Line) {
-        match self.subscriber() {
-            Some(subscriber) => dispatcher::with_default(&subscriber, || line.say()),
-            None => line.say(),
+        self.within(|| line.say());
+    }
+
+    /// Does something under the subscriber that hears the lines.
+    pub(super) fn within<R>(&self, act: impl FnOnce() -> R) -> R {
+        let subscriber = lock(&self.subscriber).as_ref().and_then(WeakDispatch::upgrade);
+        match subscriber {
+            Some(subscriber) => dispatcher::with_default(&subscriber, act),
+            None => act(),
         }
     }
 }
