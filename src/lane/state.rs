@@ -507,7 +507,14 @@ impl LaneState {
             None => None,
         };
         let facts = self.placement_facts();
-        out.push(Finding::Judged { load: id, again, event, facts: Box::new(facts.clone()) });
+        let violates = violated.is_some();
+        out.push(Finding::Judged {
+            load: id,
+            again,
+            violates,
+            event,
+            facts: Box::new(facts.clone()),
+        });
         let on = Some(Subject::Load(id));
         for kind in PLACEMENT_FAULTS {
             if violated.is_some() && violated != Some(kind) {
