@@ -507,7 +507,6 @@ impl LaneState {
             None => None,
         };
         let facts = self.placement_facts();
-        let violates = violated.is_some();
         out.push(Finding::Judged {
             load: id,
             again,
