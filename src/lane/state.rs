@@ -510,7 +510,7 @@ impl LaneState {
         out.push(Finding::Judged {
             load: id,
             again,
-            violates,
+            violates: violated.is_some(),
             event,
             facts: Box::new(facts.clone()),
         });
