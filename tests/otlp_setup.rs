@@ -163,6 +163,7 @@ fn round_trip(wire: Wire) {
     assert_eq!(span.scope.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(span.scope_schema, "https://opentelemetry.io/schemas/1.41.0");
     assert_eq!(received.value("serving.test"), Some(1.0));
+    assert_eq!(record.scope.name, "serving-sentinel");
     assert_eq!(record.scope.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(record.scope_schema, "https://opentelemetry.io/schemas/1.41.0");
     assert_eq!(record.data.severity_text, "ERROR");
