@@ -118,7 +118,10 @@ impl Telling<'_> {
     fn tell(&self, finding: Finding, context: Option<Context>) {
         match finding {
             Finding::LoadStarted { load, .. } => self.start_load(load),
-            Finding::Judged { load, again, event, facts } => {
+            Finding::Judged { load, again, violates, event, facts } => {
+                if violates {
+                    self.count_violation(&facts);
+                }
                 self.judge_load(load, again, event, &facts);
             }
             Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
@@ -154,15 +157,13 @@ impl Telling<'_> {
         }
     }
 
+    fn count_violation(&self, facts: &Facts) {
+        let (Some(verdict), cause) = (facts.verdict, facts.causes.first().copied()) else { return };
+        let labels = self.labels();
+        self.hub.instruments().placement_violated(&labels, verdict, cause);
+    }
+
     fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
-        if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
-            let labels = self.labels();
-            self.hub.instruments().placement_violated(
-                &labels,
-                verdict,
-                facts.causes.first().copied(),
-            );
-        }
         self.end_load(load, again, |span| {
             span.describe(&self.name, facts);
             if let Some(event) = event {
