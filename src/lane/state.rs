@@ -258,8 +258,9 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
-        {
+        // An engine that ends in silence was not ready either; one whose end is told twice ended once.
+        let never_began = self.load.is_none() && !matches!(self.hearing, Process::Ended);
+        if never_began || self.load.as_ref().is_some_and(Load::is_loading) {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.close(now, out);
@@ -439,7 +440,6 @@ impl LaneState {
     // === loads ===
 
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        self.hearing = Process::Open;
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
         self.hearing = Process::Open;

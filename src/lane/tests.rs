@@ -284,6 +284,11 @@ fn an_engine_that_ends_before_it_is_ready_has_failed_to_load() {
     let ended = bench.act(|lane, now, out| lane.ended("exit status: 1", now, out));
     assert!(matches!(ended.first(), Some(Finding::LoadFailed { load: LoadId(1), facts })
         if facts.cause_detail.as_deref().is_some_and(|detail| detail.contains("exit status: 1"))));
+    let mut silent = Bench::gpu();
+    let ended = silent.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(alarms(&ended), [(AlarmKind::LoadFailed, Raised)], "not one line, and gone");
+    let again = silent.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(again, [], "an end told twice is one end");
     let mut ready = Bench::gpu();
     ready.take(on_cpu());
     let ended = ready.act(|lane, now, out| lane.ended("exit status: 0", now, out));
