@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
-use crate::placement::{
-    Account, Backends, Devices, Placement, PlacementVerdict, ProcessFacts, StatedFault,
-};
+use crate::placement::{Account, Placement, PlacementVerdict, ProcessFacts, StatedFault};
 use crate::throughput::{Expectation, RateVerdict, TimingSource, Timings, TokensPerSecond, judge};
 use crate::wedge::{ImpossibleProgress, Stalls};
 
@@ -48,6 +46,8 @@ pub struct LaneState {
     process: ProcessFacts,
     load: Option<Load>,
     loads: u64,
+    /// A device was chosen after the present load was done: for the next, whose opening line comes later.
+    chosen_ahead: Option<Evidence>,
     requests: Stalls<RequestId>,
     request_count: u64,
     slots: Stalls<u32>,
@@ -83,6 +83,7 @@ impl LaneState {
             process: ProcessFacts::default(),
             load: None,
             loads: 0,
+            chosen_ahead: None,
             requests: Stalls::default(),
             request_count: 0,
             slots: Stalls::default(),
@@ -134,21 +135,9 @@ impl LaneState {
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
-            Evidence::DeviceSeen { residence, .. } => {
-                let devices = match residence {
-                    Residence::Accelerator => Devices::Accelerator,
-                    Residence::Host => Devices::HostOnly,
-                    Residence::Unknown => Devices::NotListed,
-                };
-                self.process.devices = self.process.devices.max(devices);
-            }
+            Evidence::DeviceSeen { residence, .. } => self.process.see_device(residence),
             Evidence::BackendLoaded { backend, residence } => {
-                let backends = match residence {
-                    Residence::Accelerator if backend == "RPC" => Backends::Remote,
-                    Residence::Accelerator => Backends::Local,
-                    Residence::Host | Residence::Unknown => Backends::HostOnly,
-                };
-                self.process.backends = self.process.backends.max(backends);
+                self.process.see_backend(&backend, residence);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
             Evidence::LoadBegins { role: Role::Main, .. } => {
@@ -182,6 +171,9 @@ impl LaneState {
                 }
                 self.tell_load(evidence, now);
             }
+            Evidence::DeviceChosen { .. } if self.load.as_ref().is_some_and(Load::is_done) => {
+                self.chosen_ahead = Some(evidence);
+            }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
@@ -207,14 +199,14 @@ impl LaneState {
             Evidence::Listening if self.load.is_some() => self.settle(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.log_rate(tokens, milliseconds, rate, now);
                 if let Some(slot) = slot {
                     self.slots.progress(slot, true, now);
                 }
             }
             Evidence::Prefill { tokens, rate, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.prefill = Some((tokens, rate.and_then(TokensPerSecond::new)));
             }
             Evidence::DecodeProgress { slot, .. } => self.slots.progress(slot, true, now),
@@ -294,6 +286,7 @@ impl LaneState {
         self.wedged.clear();
         self.process = ProcessFacts::default();
         self.load = None;
+        self.chosen_ahead = None;
     }
 
     /// Says that the sentinel cannot see for `cause`, or that it can again.
@@ -377,7 +370,9 @@ impl LaneState {
                 Some(told)
             }
             told => {
-                from_log = self.logged.claim_any().map(|logged| merge(told, logged));
+                let begun = request.and_then(|request| self.requests.begun(request));
+                let tokens = told.and_then(|told| told.decode_tokens);
+                from_log = self.logged.claim(tokens, begun).map(|logged| merge(told, logged));
                 from_log.as_ref().or(told)
             }
         };
@@ -445,6 +440,9 @@ impl LaneState {
         self.hearing = Process::Open;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
+        if let Some(chosen) = self.chosen_ahead.take() {
+            self.tell_load(chosen, now);
+        }
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.retain(|subject| matches!(subject, Subject::Request(_)));
@@ -457,7 +455,16 @@ impl LaneState {
         }
     }
 
-    /// A line that only a working model prints: a load that never said it was ready, is.
+    /// A line that only a working model prints: a load that never said it was ready, is, and one whose lines were never
+    /// seen is unreported. What an ended process left in its pipe tells of no load.
+    fn settle_working(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.load.is_none() && !matches!(self.hearing, Process::Ended) {
+            self.settle(now, out);
+        }
+        self.settle_loading(now, out);
+    }
+
+    /// A load that is on is judged as it stands.
     fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
             self.settle(now, out);
