@@ -44,6 +44,8 @@ pub struct LaneState {
     engine: Option<Arc<str>>,
     lines: u64,
     process: ProcessFacts,
+    /// The engine is a router: models are loaded by its children, each a lane of its own.
+    routes: bool,
     load: Option<Load>,
     loads: u64,
     /// A device was chosen after the present load was done: for the next, whose opening line comes later.
@@ -81,6 +83,7 @@ impl LaneState {
             policy,
             lines: 0,
             process: ProcessFacts::default(),
+            routes: false,
             load: None,
             loads: 0,
             chosen_ahead: None,
@@ -224,13 +227,24 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Build { .. } | Evidence::Listening | Evidence::Exiting => {}
+            Evidence::Routes => {
+                self.routes = true;
+                self.load = None;
+            }
+            Evidence::Build { .. }
+            | Evidence::Listening
+            | Evidence::ChildBegins { .. }
+            | Evidence::ChildEnds { .. }
+            | Evidence::Exiting => {}
         }
     }
 
     /// The caller knows that the engine answers (its health endpoint says so): the verdict is due, as soon as lines
     /// that are still on their way have arrived.
     pub fn ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -251,7 +265,8 @@ impl LaneState {
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
         // An engine that ends in silence was not ready either; one whose end is told twice ended once.
-        let never_began = self.load.is_none() && !matches!(self.hearing, Process::Ended);
+        let never_began =
+            self.load.is_none() && !self.routes && !matches!(self.hearing, Process::Ended);
         if never_began || self.load.as_ref().is_some_and(Load::is_loading) {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
@@ -285,6 +300,7 @@ impl LaneState {
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
+        self.routes = false;
         self.load = None;
         self.chosen_ahead = None;
     }
@@ -473,6 +489,9 @@ impl LaneState {
 
     /// The load is done, or later evidence has settled: the verdict.
     fn settle(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -603,6 +622,7 @@ impl LaneState {
             out.push(Finding::LoggedRate {
                 timings: Box::new(timings),
                 judgement: recorded.judgement,
+                facts: Box::new(recorded.facts),
             });
         }
     }
