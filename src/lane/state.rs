@@ -62,6 +62,8 @@ pub struct LaneState {
     blind: BTreeMap<BlindCause, Alarm>,
     /// Whether the engine can still be heard.
     hearing: Process,
+    /// Whether it said that it listens.
+    listens: bool,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -97,6 +99,7 @@ impl LaneState {
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
             hearing: Process::Open,
+            listens: false,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -198,8 +201,7 @@ impl LaneState {
             Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
-            // A router listens before it has any model.
-            Evidence::Listening if self.load.is_some() => self.settle(now, out),
+            Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_working(now, out);
@@ -232,7 +234,6 @@ impl LaneState {
                 self.load = None;
             }
             Evidence::Build { .. }
-            | Evidence::Listening
             | Evidence::ChildBegins { .. }
             | Evidence::ChildEnds { .. }
             | Evidence::Exiting => {}
@@ -264,10 +265,13 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        // An engine that ends in silence was not ready either; one whose end is told twice ended once.
-        let never_began =
-            self.load.is_none() && !self.routes && !matches!(self.hearing, Process::Ended);
-        if never_began || self.load.as_ref().is_some_and(Load::is_loading) {
+        // An engine that ends in silence was not ready either. One that listened was, if it had a model at all, and one
+        // whose end is told twice ended once.
+        let is_loading = match &self.load {
+            Some(load) => load.is_loading(),
+            None => !self.routes && !self.listens && !matches!(self.hearing, Process::Ended),
+        };
+        if is_loading {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.close(now, out);
@@ -296,6 +300,7 @@ impl LaneState {
         }
         self.blind.clear();
         self.hearing = Process::Open;
+        self.listens = false;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -471,6 +476,14 @@ impl LaneState {
         }
     }
 
+    /// It listens, so that what it loaded is ready. A router listens before it has any model.
+    fn listen(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.listens = true;
+        if self.load.is_some() {
+            self.settle(now, out);
+        }
+    }
+
     /// A line that only a working model prints: a load that never said it was ready, is, and one whose lines were never
     /// seen is unreported. What an ended process left in its pipe tells of no load.
     fn settle_working(&mut self, now: Instant, out: &mut Vec<Finding>) {
@@ -518,7 +531,13 @@ impl LaneState {
             None => None,
         };
         let facts = self.placement_facts();
-        out.push(Finding::Judged { load: id, again, event, facts: Box::new(facts.clone()) });
+        out.push(Finding::Judged {
+            load: id,
+            again,
+            violates: violated.is_some(),
+            event,
+            facts: Box::new(facts.clone()),
+        });
         let on = Some(Subject::Load(id));
         for kind in PLACEMENT_FAULTS {
             if violated.is_some() && violated != Some(kind) {
