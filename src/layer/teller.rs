@@ -76,9 +76,9 @@ fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
     let standing = own.iter().filter(|(_, alarm)| alarm.is_active());
     unseen.extend(standing.map(|(cause, _)| (Vec::new(), *cause)));
     drop(own);
-    let Some(instruments) = hub.meters.get() else { return };
     for (labels, cause) in unseen {
-        instruments.unseen(&labels, cause, passed);
+        // Blindness is something found: it may be all that ever is.
+        hub.instruments().unseen(&labels, cause, passed);
     }
 }
 
