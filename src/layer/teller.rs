@@ -137,7 +137,7 @@ impl Telling<'_> {
                 }
             }
             Finding::LoggedRate { timings, judgement, facts } => {
-                let labels = labels_of(&self.name, &facts);
+                let labels = self.labels(&facts);
                 self.hub.instruments().judged(&labels, Some(&timings), judgement);
             }
             Finding::Alarm { kind, transition, on, facts } => {
@@ -165,9 +165,8 @@ impl Telling<'_> {
     }
 
     fn count_violation(&self, facts: &Facts) {
-        let Some(verdict) = facts.verdict else { return };
-        let labels = labels_of(&self.name, facts);
-        let cause = facts.causes.first().copied();
+        let (Some(verdict), cause) = (facts.verdict, facts.causes.first().copied()) else { return };
+        let labels = self.labels(facts);
         self.hub.instruments().placement_violated(&labels, verdict, cause);
     }
 
@@ -225,5 +224,10 @@ impl Telling<'_> {
 
     fn keep(&self, span: LoadSpan) {
         enter(&self.lane.loads).insert(self.name.clone(), span);
+    }
+
+    /// The metric attributes of the lane that is told of, which may be gone by now.
+    fn labels(&self, facts: &Facts) -> Vec<opentelemetry::KeyValue> {
+        labels_of(&self.name, facts.engine.as_ref(), facts.model.as_ref())
     }
 }

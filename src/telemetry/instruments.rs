@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 use crate::evidence::Cause;
-use crate::lane::{BlindCause, Facts, LaneState};
+use crate::lane::{BlindCause, LaneState};
 use crate::observer::LineKind;
 use crate::placement::PlacementVerdict;
 use crate::telemetry::gauges::{self, Lanes};
@@ -107,15 +107,16 @@ impl DroppedKind {
 
 /// The attributes of one lane's metrics: lane, engine, model, those that are known.
 pub(crate) fn labels(lane: &LaneState) -> Vec<KeyValue> {
-    of_lane(lane.config().name(), lane.engine(), lane.config().model())
+    let config = lane.config();
+    labels_of(config.name(), lane.engine(), config.model())
 }
 
-/// The same for the lane that a finding is of: it may have ended meanwhile.
-pub(crate) fn labels_of(lane: &Arc<str>, facts: &Facts) -> Vec<KeyValue> {
-    of_lane(lane, facts.engine.as_ref(), facts.model.as_ref())
-}
-
-fn of_lane(name: &Arc<str>, engine: Option<&Arc<str>>, model: Option<&Arc<str>>) -> Vec<KeyValue> {
+/// The attributes of a lane that may have ended since: as a finding of it tells them.
+pub(crate) fn labels_of(
+    name: &Arc<str>,
+    engine: Option<&Arc<str>>,
+    model: Option<&Arc<str>>,
+) -> Vec<KeyValue> {
     let mut labels = vec![KeyValue::new(names::LANE_NAME, name.clone())];
     labels.extend(engine.map(|engine| KeyValue::new(names::ENGINE_NAME, engine.clone())));
     labels.extend(model.map(|model| KeyValue::new(names::REQUEST_MODEL, model.clone())));
