@@ -3,7 +3,12 @@
 //!
 //! Needs `SENTINEL_ENGINE_HOME`, the folder that `.ci/engine` prints: llama-server with the RPC backend and without any
 //! GPU backend, a `ggml-rpc-server` (a real remote device on loopback) and a small model.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what must be")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test says what must be"
+)]
 #![expect(clippy::disallowed_methods, reason = "a client reads its clock")]
 
 use std::io::{BufRead as _, BufReader};
@@ -301,34 +306,31 @@ fn seven_loads_are_judged_as_they_are() {
         assert_eq!(told("serving.cause").as_deref(), row.cause, "{}", row.name);
         let events: Vec<&str> = load.events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(events, Vec::from_iter(row.event), "{}", row.name);
-        match row.event {
-            Some(event) => {
-                let attributes = of(&load, event).unwrap();
-                assert_eq!(
-                    attribute(attributes, "serving.placement.verdict").as_deref(),
-                    Some(row.verdict)
-                );
-                let advice = attribute(attributes, "serving.advice").expect("advice");
-                assert_eq!(
-                    row.verdict == "unreported",
-                    advice.contains("LLAMA_ARG_LOG_VERBOSITY=4"),
-                    "{advice}"
-                );
-                let alarm = gateway.collector.wait_for_log(event).data;
-                assert_eq!(
-                    attribute(&alarm.attributes, "serving.alarm.state").as_deref(),
-                    Some("raised")
-                );
-                assert_eq!(
-                    alarm.trace_id, load.trace_id,
-                    "the alarm's record leads to the load's trace"
-                );
-            }
-            None => {
-                gateway.collector.wait_for_metric("serving.placement.state");
-                let logs = gateway.collector.received().logs;
-                assert!(logs.is_empty(), "{}: an alarm without a broken plan: {logs:?}", row.name);
-            }
+        if let Some(event) = row.event {
+            let attributes = of(&load, event).unwrap();
+            assert_eq!(
+                attribute(attributes, "serving.placement.verdict").as_deref(),
+                Some(row.verdict)
+            );
+            let advice = attribute(attributes, "serving.advice").expect("advice");
+            assert_eq!(
+                row.verdict == "unreported",
+                advice.contains("LLAMA_ARG_LOG_VERBOSITY=4"),
+                "{advice}"
+            );
+            let alarm = gateway.collector.wait_for_log(event).data;
+            assert_eq!(
+                attribute(&alarm.attributes, "serving.alarm.state").as_deref(),
+                Some("raised")
+            );
+            assert_eq!(
+                alarm.trace_id, load.trace_id,
+                "the alarm's record leads to the load's trace"
+            );
+        } else {
+            gateway.collector.wait_for_metric("serving.placement.state");
+            let logs = gateway.collector.received().logs;
+            assert!(logs.is_empty(), "{}: an alarm without a broken plan: {logs:?}", row.name);
         }
         gateway.stop();
     }

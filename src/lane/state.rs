@@ -507,7 +507,13 @@ impl LaneState {
             None => None,
         };
         let facts = self.placement_facts();
-        out.push(Finding::Judged { load: id, again, event, facts: Box::new(facts.clone()) });
+        out.push(Finding::Judged {
+            load: id,
+            again,
+            violates: violated.is_some(),
+            event,
+            facts: Box::new(facts.clone()),
+        });
         let on = Some(Subject::Load(id));
         for kind in PLACEMENT_FAULTS {
             if violated.is_some() && violated != Some(kind) {

@@ -18,7 +18,7 @@ mod visitors;
 use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -211,7 +211,7 @@ impl Watcher {
             span.extensions_mut().replace(EarlyFields(fields));
             return;
         };
-        let request = Request::start(&self.hub, &lane, seen.operation);
+        let request = Request::start(&self.hub, &lane, seen.operation.as_deref());
         request.has_fields(fields);
         span.extensions_mut().replace(request);
     }
@@ -331,6 +331,13 @@ where
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// When a wait of at most `timeout` is over. One that is longer than the clock can tell is over in a year.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    let now = now();
+    now.checked_add(timeout).unwrap_or_else(|| now + FAR)
 }
 
 /// Locks. A lock that a panic has poisoned is entered: what it guards is never left half changed.

@@ -11,10 +11,10 @@ use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
 use opentelemetry::{Context, Key, KeyValue};
 
 use crate::lane::{Facts, Recorded, RequestId};
-use crate::layer::entry::LaneEntry;
+use crate::layer::entry::{Answer, LaneEntry};
 use crate::layer::hub::Hub;
 use crate::layer::{enter, now};
-use crate::telemetry::instruments::{GenAi, Instruments, labels};
+use crate::telemetry::instruments::{GenAi, Instruments, known_operation, labels};
 use crate::telemetry::{names, span_events};
 use crate::throughput::{RateVerdict, Timings};
 
@@ -23,7 +23,7 @@ use crate::throughput::{RateVerdict, Timings};
 pub(crate) struct Request {
     lane: Arc<LaneEntry>,
     id: RequestId,
-    operation: Option<String>,
+    operation: &'static str,
     started: Instant,
     /// The lane's attributes when it started: what is added under them is taken away under them.
     labels: Vec<KeyValue>,
@@ -38,7 +38,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// A request starts. Called inside callbacks.
-    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<String>) -> Arc<Self> {
+    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<&str>) -> Arc<Self> {
         let started = now();
         let (id, labels) = hub.act(lane, |observer, out| {
             observer.with_lane(out, |state, _| (state.request_started(started), labels(state)))
@@ -46,7 +46,7 @@ impl Request {
         let request = Arc::new(Self {
             lane: lane.clone(),
             id,
-            operation,
+            operation: known_operation(operation),
             started,
             labels,
             counted: Mutex::default(),
@@ -118,23 +118,29 @@ impl Request {
     /// The answer is there: judges its rate, and tells it on the span, in metrics, by alarms.
     pub(crate) fn record(&self, hub: &Arc<Hub>, timings: Option<&Timings>) -> RateVerdict {
         let at = now();
-        let (recorded, labels, gen_ai) = hub.act(&self.lane, |observer, out| {
+        let recorded = hub.act(&self.lane, |observer, out| {
             observer.with_lane(out, |state, findings| {
-                let recorded = state.record(Some(self.id), timings, at, findings);
-                (recorded, labels(state), GenAi::new(state, self.operation.as_deref()))
+                state.record(Some(self.id), timings, at, findings)
             })
         });
         let told = recorded.timings.as_ref().or(timings);
-        let instruments = hub.instruments();
-        instruments.judged(&labels, told, recorded.judgement);
-        if let Some(told) = told {
-            instruments.answered(&gen_ai, told);
+        let duration = (!self.is_finished.swap(true, Ordering::Relaxed)).then(|| {
+            told.and_then(|it| it.duration)
+                .unwrap_or_else(|| at.saturating_duration_since(self.started))
+        });
+        let answer = Answer {
+            operation: self.operation,
+            judgement: recorded.judgement,
+            timings: told.map(Timings::numbers),
+            duration,
+        };
+        if !hub.meters.is_made() {
+            hub.instruments();
         }
-        if !self.is_finished.swap(true, Ordering::Relaxed) {
-            let duration = told
-                .and_then(|it| it.duration)
-                .unwrap_or_else(|| at.saturating_duration_since(self.started));
-            instruments.finished(&gen_ai, duration, None);
+        if let Some(answer) = self.lane.answers.keep(answer) {
+            let observer = enter(&self.lane.observer);
+            let (labels, state) = (labels(observer.lane()), observer.lane());
+            answer.tell(&hub.instruments(), &labels, state);
         }
         if let Some(context) = self.context() {
             self.describe(context, &recorded, told);
@@ -152,8 +158,7 @@ impl Request {
         if self.is_finished.swap(true, Ordering::Relaxed) {
             return;
         }
-        let gen_ai = hub
-            .act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation.as_deref()));
+        let gen_ai = hub.act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation));
         let duration = now().saturating_duration_since(self.started);
         hub.instruments().finished(&gen_ai, duration, Some(error_type));
     }
