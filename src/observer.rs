@@ -55,7 +55,13 @@ impl Observer {
         let read = self.matcher.recognise(bytes, &mut self.stream);
         let mut findings = Vec::new();
         let says_something = !read.evidence.is_empty();
+        let matcher = read.engine.is_some().then(|| self.matcher.clone());
         let lane = self.lane_of(read.service, says_something);
+        if let (Some(matcher), Some(engine), Some(known)) = (matcher, &read.engine, lane.engine())
+            && matcher.embeds(engine, known)
+        {
+            lane.is_rather(engine);
+        }
         lane.line(read.engine.as_ref(), now, &mut findings);
         for evidence in read.evidence {
             lane.take(evidence, now, &mut findings);

@@ -41,6 +41,8 @@ pub(super) struct Load {
     pub(super) id: LoadId,
     pub(super) outcome: Outcome,
     main: Ledger,
+    /// The model that a scheduler started this load's runner for.
+    runner_model: Option<String>,
     /// The helper model being loaded now, with an account of its own that masks nothing of the main model's.
     side: Option<(Role, Ledger)>,
     /// When evidence arrived that no verdict holds yet.
@@ -58,6 +60,7 @@ impl Load {
             id,
             outcome: Outcome::Loading,
             main: Ledger::default(),
+            runner_model: None,
             side: None,
             unjudged_since: None,
             answers_since: None,
@@ -85,6 +88,27 @@ impl Load {
             Role::Main => None,
             Role::Draft | Role::Projector | Role::Auxiliary => Some((role, Ledger::default())),
         };
+    }
+
+    /// Whether a loader has told where tensors are, rather than a scheduler.
+    pub(super) fn is_told_by_loader(&self) -> bool {
+        self.account().is_told_by_loader()
+    }
+
+    /// Whether this load was told of and is not of that model, as far as both are known.
+    pub(super) fn is_of_another(&self, model: Option<&str>) -> bool {
+        let differs = match (self.runner_model.as_deref(), model) {
+            (Some(known), Some(given)) => known != given,
+            (None, _) | (_, None) => true,
+        };
+        differs && self.is_told_by_loader()
+    }
+
+    /// A runner starts for this load: what an earlier attempt told of placement is void.
+    pub(super) fn retry(&mut self, model: Option<String>) {
+        self.main.account.reset_block();
+        self.main.block = Block::Unmarked;
+        self.runner_model = model;
     }
 
     /// Whether the loader's next block is of this load: it is loading, or was ready before it loaded (lazily).
@@ -141,6 +165,10 @@ impl Load {
             Evidence::Buffer { kind, device, residence, bytes } => {
                 account.add_buffer(kind, device, residence, bytes);
             }
+            Evidence::Allotted { kind, device, residence, bytes } => {
+                account.allot(kind, device, residence, bytes);
+            }
+            Evidence::Planned(plan) => account.add_plan(plan),
             Evidence::Layer { index, residence, .. } => account.add_layer(index, residence),
             Evidence::Estimate { device, residence, bytes } => {
                 account.add_estimate(device, residence, bytes);

@@ -45,8 +45,8 @@ pub struct LaneState {
     policy: Policy,
     engine: Option<Arc<str>>,
     lines: u64,
-    process: ProcessFacts,
-    load: Option<Load>,
+    pub(super) process: ProcessFacts,
+    pub(super) load: Option<Load>,
     loads: u64,
     requests: Stalls<RequestId>,
     request_count: u64,
@@ -108,6 +108,13 @@ impl LaneState {
     /// The engine's name: as configured, else as its lines show it; `None` before the first line of a known form.
     pub const fn engine(&self) -> Option<&Arc<str>> {
         self.engine.as_ref()
+    }
+
+    /// The lines of the engine known so far turn out to be within another's, such as Ollama's. A configured name stays.
+    pub fn is_rather(&mut self, engine: &Arc<str>) {
+        if self.config.engine().is_none() {
+            self.engine = Some(engine.clone());
+        }
     }
 
     // === what the engine says ===
@@ -185,6 +192,7 @@ impl LaneState {
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
+            | Evidence::Allotted { kind: BufferKind::Model, .. }
             | Evidence::DeviceChosen { .. } => {
                 if !self.load.as_ref().is_some_and(Load::takes_loader_lines) {
                     self.begin_load(now, out);
@@ -200,7 +208,16 @@ impl LaneState {
                 }
                 self.tell_load(evidence, now);
             }
-            Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
+            Evidence::Buffer { .. } | Evidence::Allotted { .. } | Evidence::BlockEnds => {
+                self.tell_load(evidence, now);
+            }
+            Evidence::NoDeviceFound => {
+                self.process.devices = self.process.devices.max(Devices::NoneFound);
+            }
+            Evidence::Planned(_) => self.plan_load(evidence, now, out),
+            Evidence::RunnerBegins { model } => self.runner_begins(model, now, out),
+            Evidence::RunnerEnded { detail } => self.runner_ended(&detail, now, out),
+            Evidence::ProcessBegins => self.process_begins(now, out),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
             // A router listens before it has any model.
@@ -438,7 +455,7 @@ impl LaneState {
 
     // === loads ===
 
-    fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
+    pub(super) fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.hearing = Process::Open;
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
@@ -451,14 +468,14 @@ impl LaneState {
         out.push(Finding::LoadStarted { load, at: now });
     }
 
-    fn tell_load(&mut self, evidence: Evidence, now: Instant) {
+    pub(super) fn tell_load(&mut self, evidence: Evidence, now: Instant) {
         if let Some(load) = &mut self.load {
             load.take(evidence, now);
         }
     }
 
     /// A line that only a working model prints: a load that never said it was ready, is.
-    fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
+    pub(super) fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
             self.settle(now, out);
         }
@@ -508,7 +525,7 @@ impl LaneState {
         }
     }
 
-    fn fail_load(&mut self, how: Option<&str>, now: Instant, out: &mut Vec<Finding>) {
+    pub(super) fn fail_load(&mut self, how: Option<&str>, now: Instant, out: &mut Vec<Finding>) {
         if self.has_failed() {
             return; // engines say it more than once
         }

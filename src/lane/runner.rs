@@ -1,0 +1,58 @@
+//! Loads as a scheduler tells them: a process (Ollama, llama-swap) that starts runners for models, plans where each
+//! goes, and outlives them.
+
+use std::time::Instant;
+
+use crate::evidence::{Evidence, Role};
+use crate::placement::ProcessFacts;
+
+use super::load::Load;
+use super::{Finding, LaneState};
+
+impl LaneState {
+    /// A runner starts for a model.
+    pub(super) fn runner_begins(
+        &mut self,
+        model: Option<String>,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        if self.load.as_ref().is_some_and(|load| load.is_of_another(model.as_deref())) {
+            // It never said that it was ready, and the next is on its way.
+            self.settle_loading(now, out);
+        }
+        self.open_load(now, out);
+        if let Some(load) = &mut self.load {
+            load.retry(model);
+            load.begin(Role::Main);
+        }
+    }
+
+    /// A runner ended, for whatever reason.
+    pub(super) fn runner_ended(&mut self, detail: &str, now: Instant, out: &mut Vec<Finding>) {
+        if self.load.as_ref().is_some_and(Load::is_loading) {
+            self.fail_load(Some(detail), now, out);
+        }
+    }
+
+    /// The scheduler says what it will do. That is the first line of a load, or one more of it.
+    pub(super) fn plan_load(&mut self, plan: Evidence, now: Instant, out: &mut Vec<Finding>) {
+        if self.load.as_ref().is_some_and(Load::is_told_by_loader) {
+            self.settle_loading(now, out);
+        }
+        self.open_load(now, out);
+        self.tell_load(plan, now);
+    }
+
+    /// The scheduler itself was started anew: nothing it said of itself holds.
+    pub(super) fn process_begins(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.settle_loading(now, out);
+        self.process = ProcessFacts::default();
+    }
+
+    fn open_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if !self.load.as_ref().is_some_and(Load::is_loading) {
+            self.begin_load(now, out);
+        }
+    }
+}
