@@ -57,12 +57,13 @@ struct ResidenceRow {
 #[serde(deny_unknown_fields)]
 struct FormatRow {
     id: Spanned<String>,
-    yields: Yields,
+    yields: OneOrMore,
     literal: String,
     pattern: String,
     #[serde(default)]
     with: BTreeMap<String, String>,
-    unless: Option<Box<str>>,
+    #[serde(default)]
+    unless: OneOrMore,
     #[serde(default)]
     raw: bool,
     #[serde(default)]
@@ -77,12 +78,27 @@ struct FormatRow {
     matches: Vec<SampleRow>,
 }
 
-/// One kind of evidence, or several that one line tells at once.
+/// A string, or a list of them.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Yields {
+enum OneOrMore {
     One(String),
-    Several(Vec<String>),
+    More(Vec<String>),
+}
+
+impl Default for OneOrMore {
+    fn default() -> Self {
+        Self::More(Vec::new())
+    }
+}
+
+impl OneOrMore {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::More(texts) => texts,
+        }
+    }
 }
 
 /// A line that shows a format. What it gives is for the test that walks all rows.
@@ -161,12 +177,8 @@ impl FormatRow {
         ids: &HashSet<String>,
         samples: Samples,
     ) -> Result<Format, FormatProblem> {
-        let names = match self.yields {
-            Yields::One(ref name) => std::slice::from_ref(name),
-            Yields::Several(ref names) => names.as_slice(),
-        };
-        let mut kinds = Vec::with_capacity(names.len());
-        for name in names {
+        let mut kinds = Vec::new();
+        for name in self.yields.as_slice() {
             let Some(kind) = Kind::from_name(name) else {
                 let known = list(KINDS.iter().map(|kind| kind.name));
                 return Err(FormatProblem::UnknownYields { given: name.clone(), known });
@@ -186,7 +198,7 @@ impl FormatRow {
             literal: self.literal.into(),
             pattern,
             fields,
-            unless: self.unless.filter(|text| !text.is_empty()),
+            unless: self.unless.as_slice().iter().filter(|it| !it.is_empty()).cloned().collect(),
             raw: self.raw,
             weak: self.weak,
             continues: self.continues.map(Arc::from),

@@ -20,7 +20,7 @@ pub struct Format {
     pub(super) literal: Box<str>,
     pub(super) pattern: Regex,
     pub(super) fields: Vec<(&'static str, FieldSource)>,
-    pub(super) unless: Option<Box<str>>,
+    pub(super) unless: Vec<String>,
     pub(super) raw: bool,
     pub(super) weak: bool,
     pub(super) continues: Option<Arc<str>>,
@@ -68,8 +68,7 @@ impl Format {
     /// Reads a whole message; `None` when it is not of this format.
     pub(super) fn read<'m>(&self, message: &'m [u8]) -> Option<Captures<'m>> {
         let captures = self.pattern.captures(message)?;
-        let excluded =
-            self.unless.as_deref().is_some_and(|text| contains(message, text.as_bytes()));
+        let excluded = self.unless.iter().any(|text| contains(message, text.as_bytes()));
         (!excluded).then_some(captures)
     }
 }

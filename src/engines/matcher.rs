@@ -58,7 +58,7 @@ pub struct StreamState {
     /// Lines so far.
     lines: u64,
     /// The last line that was only a head of lines to come.
-    block_head: u64,
+    block_head: Option<u64>,
     /// Whether the engine's own prefix was seen with nothing around it: such a stream is not wrapped later on, so
     /// what looks wrapped is text.
     unwrapped: bool,
@@ -240,7 +240,7 @@ impl Matcher {
         }
         // LM Studio puts a time before a block of lines, and a space before the first of them.
         let line = match line.strip_prefix(b" ") {
-            Some(rest) if stream.block_head + 1 == stream.lines => rest,
+            Some(rest) if stream.block_head == Some(stream.lines - 1) => rest,
             _ => line,
         };
         let mut opened = unwrap::open(line);
@@ -268,7 +268,7 @@ impl Matcher {
                 recognised.engine = self.engine(program).map(|engine| engine.name.clone());
             }
             if opens_block {
-                stream.block_head = now;
+                stream.block_head = Some(now);
             }
         }
         recognised

@@ -24,6 +24,9 @@ pub(super) struct Kind {
 pub(super) const NOTHING: &str = "nothing";
 
 const OF_REQUEST: &[&str] = &["milliseconds", "seconds", "rate", "slot", "task"];
+/// Old lines give no count of tokens, or the time of one token in milliseconds in place of a rate.
+const OF_DECODE: &[&str] =
+    &["tokens", "per_token", "milliseconds", "seconds", "rate", "slot", "task"];
 
 /// Every kind there is.
 pub(super) static KINDS: &[Kind] = &[
@@ -226,13 +229,9 @@ pub(super) static KINDS: &[Kind] = &[
     },
     Kind {
         name: "decode",
-        required: &["tokens"],
-        optional: OF_REQUEST,
-        make: |r| {
-            let (milliseconds, rate) = (r.milliseconds(), r.decimal("rate"));
-            let (slot, task) = (r.number("slot"), r.number("task"));
-            Some(Evidence::Decode { tokens: r.number("tokens")?, milliseconds, rate, slot, task })
-        },
+        required: &[],
+        optional: OF_DECODE,
+        make: decode,
     },
     Kind {
         name: "prefill",
@@ -286,6 +285,16 @@ pub(super) static KINDS: &[Kind] = &[
         make: |r| Some(Evidence::ContextShift { slot: r.number("slot")?, task: r.number("task")? }),
     },
 ];
+
+fn decode(reading: &Reading<'_>) -> Option<Evidence> {
+    let milliseconds = reading.milliseconds();
+    let per_token = || reading.decimal("per_token").filter(|time| *time > 0.0);
+    let rate = reading.decimal("rate").or_else(|| Some(1000.0 / per_token()?));
+    let counted = || to_whole(milliseconds? / 1000.0 * rate?);
+    let tokens = reading.number("tokens").or_else(counted)?;
+    let (slot, task) = (reading.number("slot"), reading.number("task"));
+    Some(Evidence::Decode { tokens, milliseconds, rate, slot, task })
+}
 
 /// Tensors that went from one kind of host buffer to another were on the host by design.
 fn host_override(reading: &Reading<'_>) -> Option<Evidence> {

@@ -43,6 +43,8 @@ pub(super) struct Load {
     main: Ledger,
     /// The model that a scheduler started this load's runner for.
     runner_model: Option<String>,
+    /// How and when that runner ended before it was ready.
+    runner_end: Option<(String, Instant)>,
     /// The helper model being loaded now, with an account of its own that masks nothing of the main model's.
     side: Option<(Role, Ledger)>,
     /// When evidence arrived that no verdict holds yet.
@@ -61,6 +63,7 @@ impl Load {
             outcome: Outcome::Loading,
             main: Ledger::default(),
             runner_model: None,
+            runner_end: None,
             side: None,
             unjudged_since: None,
             answers_since: None,
@@ -109,6 +112,17 @@ impl Load {
         self.main.account.reset_block();
         self.main.block = Block::Unmarked;
         self.runner_model = model;
+        self.runner_end = None;
+    }
+
+    /// The runner of this load ended before it was ready.
+    pub(super) fn runner_ended(&mut self, detail: String, now: Instant) {
+        self.runner_end.get_or_insert((detail, now));
+    }
+
+    /// How this load's runner ended, where it did and nothing was tried again.
+    pub(super) fn take_end(&mut self) -> Option<String> {
+        self.runner_end.take().map(|(detail, _)| detail)
     }
 
     /// Whether the loader's next block is of this load: it is loading, or was ready before it loaded (lazily).
@@ -209,7 +223,9 @@ impl Load {
             since.is_some_and(|at| now.saturating_duration_since(at) >= Self::QUIET)
         };
         match self.outcome {
-            Outcome::Loading => quiet(self.answers_since),
+            Outcome::Loading => {
+                quiet(self.answers_since) || quiet(self.runner_end.as_ref().map(|(_, at)| *at))
+            }
             Outcome::Judged(_) => quiet(self.unjudged_since),
             Outcome::Failed => false,
         }

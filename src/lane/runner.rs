@@ -28,10 +28,11 @@ impl LaneState {
         }
     }
 
-    /// A runner ended, for whatever reason.
-    pub(super) fn runner_ended(&mut self, detail: &str, now: Instant, out: &mut Vec<Finding>) {
-        if self.load.as_ref().is_some_and(Load::is_loading) {
-            self.fail_load(Some(detail), now, out);
+    /// A runner ended, for whatever reason. If it was loading, the load has failed, unless the next line says that it
+    /// is tried again.
+    pub(super) fn runner_ended(&mut self, detail: String, now: Instant) {
+        if let Some(load) = self.load.as_mut().filter(|load| load.is_loading()) {
+            load.runner_ended(detail, now);
         }
     }
 

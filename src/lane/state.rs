@@ -216,7 +216,7 @@ impl LaneState {
             }
             Evidence::Planned(_) => self.plan_load(evidence, now, out),
             Evidence::RunnerBegins { model } => self.runner_begins(model, now, out),
-            Evidence::RunnerEnded { detail } => self.runner_ended(&detail, now, out),
+            Evidence::RunnerEnded { detail } => self.runner_ended(detail, now),
             Evidence::ProcessBegins => self.process_begins(now, out),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
@@ -489,6 +489,10 @@ impl LaneState {
         let (plan, policy) = (self.config.plan(), self.policy.placement);
         let Some(load) = &mut self.load else { return };
         if matches!(load.outcome, Outcome::Failed) {
+            return;
+        }
+        if let Some(how) = load.take_end() {
+            self.fail_load(Some(&how), now, out);
             return;
         }
         let again = !load.is_loading();

@@ -114,13 +114,13 @@ fn planned_shortage(account: &Account, process: &ProcessFacts) -> Option<Cause> 
     if offloaded >= total || process.devices == Devices::NoneFound {
         return None;
     }
-    if plan.requested.is_some_and(|requested| requested >= 0) {
+    if plan.requested.is_some_and(|asked| (0..=i64::from(offloaded)).contains(&asked)) {
         return Some(Cause::LayersLimited);
     }
     // Whoever fits layers into memory by itself and leaves some out had no room for them, unless its numbers say so.
     let had_room = plan.required.zip(plan.available).is_some_and(|(needs, has)| needs <= has);
-    let is_automatic = plan.requested.is_some() && plan.available != Some(0);
-    is_automatic.then_some(if had_room { Cause::LayersLimited } else { Cause::OutOfMemory })
+    let is_told = plan.requested.is_some() && plan.available != Some(0);
+    is_told.then_some(if had_room { Cause::LayersLimited } else { Cause::OutOfMemory })
 }
 
 fn of_counts(on_accelerator: u32, all: u32) -> Weights {
@@ -202,8 +202,12 @@ fn share(account: &Account, weights: Weights) -> Option<f64> {
 
 /// The banner, where stronger evidence refutes it.
 fn contradicted(account: &Account, weights: Weights, basis: Basis) -> Option<String> {
-    let (offloaded, total) = account.banner?;
-    let (claimed_offloaded, claimed_total) = account.weight_layers()?;
+    let (claim, (offloaded, total)) = match (account.banner, planned_layers(account)) {
+        (Some(layers), _) => ("banner", layers),
+        (None, Some(layers)) => ("plan", layers),
+        (None, None) => return None,
+    };
+    let (claimed_offloaded, claimed_total) = account.weight_layers().unwrap_or((offloaded, total));
     let refuted = match weights {
         Weights::NotTold => false,
         Weights::NoneOnAccelerator => claimed_offloaded > 0,
@@ -211,7 +215,7 @@ fn contradicted(account: &Account, weights: Weights, basis: Basis) -> Option<Str
         Weights::All => claimed_offloaded < claimed_total,
     };
     let weaker = basis < Basis::Banner || !account.estimated().is_empty();
-    (refuted && weaker).then(|| format!("banner {offloaded}/{total}"))
+    (refuted && weaker).then(|| format!("{claim} {offloaded}/{total}"))
 }
 
 fn faults<'a>(
