@@ -269,9 +269,8 @@ fn fields(
     with: &BTreeMap<String, String>,
     continues: bool,
 ) -> Result<Vec<(&'static str, FieldSource)>, FormatProblem> {
-    let known = || {
-        list(kinds.iter().flat_map(|kind| kind.required.iter().chain(kind.optional)).copied())
-    };
+    let known =
+        || list(kinds.iter().flat_map(|kind| kind.required.iter().chain(kind.optional)).copied());
     let known_field = |name: &str| kinds.iter().find_map(|kind| kind.field(name));
     let mut fields = Vec::new();
     let mut composed = HashSet::new();

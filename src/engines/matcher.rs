@@ -458,12 +458,10 @@ mod tests {
         for (name, text) in BUILTIN {
             let file: File = toml::from_str(text).unwrap();
             for row in &file.format {
-                let is_row =
-                    |it: &&Format| it.engine() == file.engine && it.id() == row.id;
+                let is_row = |it: &&Format| it.engine() == file.engine && it.id() == row.id;
                 let format = matcher.formats().find(is_row).unwrap();
                 for sample in &row.matches {
-                    let alone =
-                        if format.yields_nothing() { vec![] } else { vec![row.id.clone()] };
+                    let alone = if format.yields_nothing() { vec![] } else { vec![row.id.clone()] };
                     assert_eq!(
                         readers(&matcher, &sample.line),
                         alone,

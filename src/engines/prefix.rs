@@ -410,14 +410,13 @@ mod tests {
             "\x1b[3",
         ] {
             let stripped = strip(line.as_bytes());
-            let whole =
-                Stripped {
-                    message: line.as_bytes(),
-                    service: None,
-                    wrapped: false,
-                    framed: false,
-                    program: None,
-                };
+            let whole = Stripped {
+                message: line.as_bytes(),
+                service: None,
+                wrapped: false,
+                framed: false,
+                program: None,
+            };
             assert_eq!(stripped, whole, "{line:?}");
         }
     }

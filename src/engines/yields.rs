@@ -227,12 +227,7 @@ pub(super) static KINDS: &[Kind] = &[
         optional: &["detail"],
         make: |r| Some(Evidence::DebugBuild { detail: r.detail() }),
     },
-    Kind {
-        name: "decode",
-        required: &[],
-        optional: OF_DECODE,
-        make: decode,
-    },
+    Kind { name: "decode", required: &[], optional: OF_DECODE, make: decode },
     Kind {
         name: "prefill",
         required: &["tokens"],

@@ -95,7 +95,9 @@ fn samples(file: &File) -> impl Iterator<Item = (&Row, &Sample)> {
 /// never stands behind an engine's prefix, and a time never behind a router's.
 fn fits(line: &str, wrapping: &Wrapping) -> bool {
     let is_timed = line.starts_with(|first: char| first.is_ascii_digit());
-    let has_envelope = line.starts_with('{') || line.starts_with("time=") || is_timed;
+    let is_go = line.starts_with("time=")
+        || line.split(' ').next().is_some_and(|source| source.contains(".go:"));
+    let has_envelope = line.starts_with('{') || is_go || is_timed;
     let is_router = wrapping.service.is_some_and(|service| service() == child());
     (wrapping.takes_json || !has_envelope) && !(is_timed && is_router)
 }
