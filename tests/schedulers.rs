@@ -1,4 +1,4 @@
-//! Programs that run engines for many models (Ollama, llama-swap, Jan, LocalAI, LM Studio): each load is judged by its
+//! Programs that run engines for many models (Ollama, llama-swap, Jan, `LocalAI`, LM Studio): each load is judged by its
 //! own account, and the lane goes by the program's name.
 #![allow(clippy::expect_used, reason = "a test says what must be")]
 
@@ -350,15 +350,11 @@ fn models_that_are_swapped_are_loads_of_their_own() {
 
 #[test]
 fn a_program_that_wraps_its_engines_lines_gives_the_lane_its_name() {
-    let wrap = |prefix: &str| {
-        RAW_ON_HOST.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>()
+    let lines = |before: &str, after: &str| {
+        RAW_ON_HOST.lines().fold(String::new(), |log, line| log + before + line + after + "\n")
     };
-    let structured: String = RAW_ON_HOST
-        .lines()
-        .map(|line| {
-            format!("Dec 17 09:38:20 DEBUG GRPC stderr id=\"m-127.0.0.1:4\" line=\"{line}\"\n")
-        })
-        .collect();
+    let wrap = |prefix| lines(prefix, "");
+    let structured = lines("Dec 17 09:38:20 DEBUG GRPC stderr id=\"m-127.0.0.1:4\" line=\"", "\"");
     let rows = [
         ("jan", wrap("[2025-09-27][09:18:10][tauri_plugin_llamacpp::commands][INFO] [llamacpp] ")),
         ("jan", format!("2024-03-22T09:56:00.550Z [NITRO]::Error: {RAW_ON_HOST}")),

@@ -39,7 +39,7 @@ pub(super) fn open(message: &str) -> Option<Structured> {
     grpc(message).or_else(|| go_log(message))
 }
 
-/// `DEBUG GRPC stderr id=".." line=".."`, as LocalAI prints it behind its time.
+/// `DEBUG GRPC stderr id=".." line=".."`, as `LocalAI` prints it behind its time.
 fn grpc(message: &str) -> Option<Structured> {
     let (time, rest) = message.split_once("DEBUG GRPC std")?;
     if time.len() > LONGEST_TIME || time.contains(['"', '=']) {
@@ -147,8 +147,8 @@ fn word<'a>(text: &'a str, end: &str) -> Option<(String, &'a str)> {
 mod tests {
     use super::*;
 
-    fn own(text: &str) -> Option<Structured> {
-        Some(Structured::Own(text.to_owned()))
+    fn own(text: &str) -> Structured {
+        Structured::Own(text.to_owned())
     }
 
     #[test]
@@ -160,14 +160,14 @@ mod tests {
             r#"time=t source=ggml.go:1 device=CUDA0 level=INFO msg="model weights" size="12.2 GiB" "#,
             r#"ggml.go:310: INFO model weights device=CUDA0 size="12.2 GiB""#,
         ] {
-            assert_eq!(open(line), stable, "{line}");
+            assert_eq!(open(line).as_ref(), Some(&stable), "{line}");
         }
     }
 
     #[test]
     fn values_are_read_as_go_writes_them() {
         let rows = [
-            (r#"time=t level=WARN source=a.go:1 msg=plain"#, "WARN [a.go] plain"),
+            ("time=t level=WARN source=a.go:1 msg=plain", "WARN [a.go] plain"),
             (r#"time=t level=WARN msg="no source""#, "WARN [] no source"),
             (
                 r#"time=t level=INFO source=a.go:1 msg=x "total vram"="0 B" empty="" a.b=1=2"#,
@@ -185,7 +185,7 @@ mod tests {
             ("routes.go:12: INFO Listening on a b", "INFO [routes.go] Listening on a b"),
         ];
         for (line, expected) in rows {
-            assert_eq!(open(line), own(expected), "{line}");
+            assert_eq!(open(line), Some(own(expected)), "{line}");
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
             r#"time=t level=INFO source=a.go:1 msg="cut of"#,
             r#"time=t level=INFO source=a.go:1 msg="a"b=c"#,
             r#"time=t level=INFO source=a.go:1 msg=a size="1"#,
-            r#"time=t level=INFO source=a.go:1 msg=a size"#,
+            "time=t level=INFO source=a.go:1 msg=a size",
             "a.go:1 no colon",
             "a b.go:1: text",
             ".go:1: text",

@@ -4,19 +4,33 @@
 use std::time::Instant;
 
 use crate::evidence::{Evidence, Role};
-use crate::placement::ProcessFacts;
+use crate::placement::{Devices, ProcessFacts};
 
 use super::load::Load;
 use super::{Finding, LaneState};
 
 impl LaneState {
-    /// A runner starts for a model.
-    pub(super) fn runner_begins(
+    /// Takes what only a scheduler tells. Evidence of other kinds changes nothing here.
+    pub(super) fn take_from_scheduler(
         &mut self,
-        model: Option<String>,
+        evidence: Evidence,
         now: Instant,
         out: &mut Vec<Finding>,
     ) {
+        match evidence {
+            Evidence::NoDeviceFound => {
+                self.process.devices = self.process.devices.max(Devices::NoneFound);
+            }
+            Evidence::Planned(_) => self.plan_load(evidence, now, out),
+            Evidence::RunnerBegins { model } => self.runner_begins(model, now, out),
+            Evidence::RunnerEnded { detail } => self.runner_ended(detail, now),
+            Evidence::ProcessBegins => self.process_begins(now, out),
+            _ => {}
+        }
+    }
+
+    /// A runner starts for a model.
+    fn runner_begins(&mut self, model: Option<String>, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(|load| load.is_of_another(model.as_deref())) {
             // It never said that it was ready, and the next is on its way.
             self.settle_loading(now, out);
@@ -30,14 +44,14 @@ impl LaneState {
 
     /// A runner ended, for whatever reason. If it was loading, the load has failed, unless the next line says that it
     /// is tried again.
-    pub(super) fn runner_ended(&mut self, detail: String, now: Instant) {
+    fn runner_ended(&mut self, detail: String, now: Instant) {
         if let Some(load) = self.load.as_mut().filter(|load| load.is_loading()) {
             load.runner_ended(detail, now);
         }
     }
 
     /// The scheduler says what it will do. That is the first line of a load, or one more of it.
-    pub(super) fn plan_load(&mut self, plan: Evidence, now: Instant, out: &mut Vec<Finding>) {
+    fn plan_load(&mut self, plan: Evidence, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_told_by_loader) {
             self.settle_loading(now, out);
         }
@@ -46,7 +60,7 @@ impl LaneState {
     }
 
     /// The scheduler itself was started anew: nothing it said of itself holds.
-    pub(super) fn process_begins(&mut self, now: Instant, out: &mut Vec<Finding>) {
+    fn process_begins(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.settle_loading(now, out);
         self.process = ProcessFacts::default();
     }

@@ -211,13 +211,11 @@ impl LaneState {
             Evidence::Buffer { .. } | Evidence::Allotted { .. } | Evidence::BlockEnds => {
                 self.tell_load(evidence, now);
             }
-            Evidence::NoDeviceFound => {
-                self.process.devices = self.process.devices.max(Devices::NoneFound);
-            }
-            Evidence::Planned(_) => self.plan_load(evidence, now, out),
-            Evidence::RunnerBegins { model } => self.runner_begins(model, now, out),
-            Evidence::RunnerEnded { detail } => self.runner_ended(detail, now),
-            Evidence::ProcessBegins => self.process_begins(now, out),
+            Evidence::NoDeviceFound
+            | Evidence::Planned(_)
+            | Evidence::RunnerBegins { .. }
+            | Evidence::RunnerEnded { .. }
+            | Evidence::ProcessBegins => self.take_from_scheduler(evidence, now, out),
             Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
             Evidence::Settled => self.settle(now, out),
             // A router listens before it has any model.
