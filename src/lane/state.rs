@@ -141,6 +141,7 @@ impl LaneState {
     }
 
     /// Takes one fact.
+    #[expect(clippy::too_many_lines, reason = "one arm for each fact there is")]
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
