@@ -226,6 +226,8 @@ pub enum Finding {
         timings: Box<Timings>,
         /// What is made of it.
         judgement: RateJudgement,
+        /// What is known of it and its lane.
+        facts: Box<Facts>,
     },
     /// An alarm is raised, renewed or cleared.
     Alarm {

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::evidence::{Evidence, Role};
-use crate::placement::{Devices, ProcessFacts};
+use crate::placement::ProcessFacts;
 
 use super::load::Load;
 use super::{Finding, LaneState};
@@ -18,9 +18,7 @@ impl LaneState {
         out: &mut Vec<Finding>,
     ) {
         match evidence {
-            Evidence::NoDeviceFound => {
-                self.process.devices = self.process.devices.max(Devices::NoneFound);
-            }
+            Evidence::NoDeviceFound => self.process.find_no_device(),
             Evidence::Planned(_) => self.plan_load(evidence, now, out),
             Evidence::RunnerBegins { model } => self.runner_begins(model, now, out),
             Evidence::RunnerEnded { detail } => self.runner_ended(detail, now),

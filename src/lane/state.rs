@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
-use crate::placement::{
-    Account, Backends, Devices, Placement, PlacementVerdict, ProcessFacts, StatedFault,
-};
+use crate::placement::{Account, Placement, PlacementVerdict, ProcessFacts, StatedFault};
 use crate::throughput::{Expectation, RateVerdict, TimingSource, Timings, TokensPerSecond, judge};
 use crate::wedge::{ImpossibleProgress, Stalls};
 
@@ -46,8 +44,12 @@ pub struct LaneState {
     engine: Option<Arc<str>>,
     lines: u64,
     pub(super) process: ProcessFacts,
+    /// The engine is a router: models are loaded by its children, each a lane of its own.
+    routes: bool,
     pub(super) load: Option<Load>,
     loads: u64,
+    /// A device was chosen after the present load was done: for the next, whose opening line comes later.
+    chosen_ahead: Option<Evidence>,
     requests: Stalls<RequestId>,
     request_count: u64,
     slots: Stalls<u32>,
@@ -83,8 +85,10 @@ impl LaneState {
             policy,
             lines: 0,
             process: ProcessFacts::default(),
+            routes: false,
             load: None,
             loads: 0,
+            chosen_ahead: None,
             requests: Stalls::default(),
             request_count: 0,
             slots: Stalls::default(),
@@ -145,21 +149,9 @@ impl LaneState {
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
-            Evidence::DeviceSeen { residence, .. } => {
-                let devices = match residence {
-                    Residence::Accelerator => Devices::Accelerator,
-                    Residence::Host => Devices::HostOnly,
-                    Residence::Unknown => Devices::NotListed,
-                };
-                self.process.devices = self.process.devices.max(devices);
-            }
+            Evidence::DeviceSeen { residence, .. } => self.process.see_device(residence),
             Evidence::BackendLoaded { backend, residence } => {
-                let backends = match residence {
-                    Residence::Accelerator if backend == "RPC" => Backends::Remote,
-                    Residence::Accelerator => Backends::Local,
-                    Residence::Host | Residence::Unknown => Backends::HostOnly,
-                };
-                self.process.backends = self.process.backends.max(backends);
+                self.process.see_backend(&backend, residence);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
             Evidence::LoadBegins { role: Role::Main, .. } => {
@@ -193,6 +185,9 @@ impl LaneState {
                 }
                 self.tell_load(evidence, now);
             }
+            Evidence::DeviceChosen { .. } if self.load.as_ref().is_some_and(Load::is_done) => {
+                self.chosen_ahead = Some(evidence);
+            }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
@@ -225,14 +220,14 @@ impl LaneState {
             Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.log_rate(tokens, milliseconds, rate, now);
                 if let Some(slot) = slot {
                     self.slots.progress(slot, true, now);
                 }
             }
             Evidence::Prefill { tokens, rate, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.prefill = Some((tokens, rate.and_then(TokensPerSecond::new)));
             }
             Evidence::DecodeProgress { slot, .. } => self.slots.progress(slot, true, now),
@@ -250,13 +245,23 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Build { .. } | Evidence::Exiting => {}
+            Evidence::Routes => {
+                self.routes = true;
+                self.load = None;
+            }
+            Evidence::Build { .. }
+            | Evidence::ChildBegins { .. }
+            | Evidence::ChildEnds { .. }
+            | Evidence::Exiting => {}
         }
     }
 
     /// The caller knows that the engine answers (its health endpoint says so): the verdict is due, as soon as lines
     /// that are still on their way have arrived.
     pub fn ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -276,10 +281,11 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
+        // An engine that ends in silence was not ready either. One that listened was, if it had a model at all, and one
+        // whose end is told twice ended once.
         let is_loading = match &self.load {
             Some(load) => load.is_loading(),
-            // A router that served has nothing to load.
-            None => self.lines > 0 && !self.listens,
+            None => !self.routes && !self.listens && !matches!(self.hearing, Process::Ended),
         };
         if is_loading {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
@@ -315,7 +321,9 @@ impl LaneState {
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
+        self.routes = false;
         self.load = None;
+        self.chosen_ahead = None;
     }
 
     /// Says that the sentinel cannot see for `cause`, or that it can again.
@@ -399,7 +407,9 @@ impl LaneState {
                 Some(told)
             }
             told => {
-                from_log = self.logged.claim_any().map(|logged| merge(told, logged));
+                let begun = request.and_then(|request| self.requests.begun(request));
+                let tokens = told.and_then(|told| told.decode_tokens);
+                from_log = self.logged.claim(tokens, begun).map(|logged| merge(told, logged));
                 from_log.as_ref().or(told)
             }
         };
@@ -462,12 +472,14 @@ impl LaneState {
     // === loads ===
 
     pub(super) fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        self.hearing = Process::Open;
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
         self.hearing = Process::Open;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
+        if let Some(chosen) = self.chosen_ahead.take() {
+            self.tell_load(chosen, now);
+        }
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.retain(|subject| matches!(subject, Subject::Request(_)));
@@ -488,7 +500,16 @@ impl LaneState {
         }
     }
 
-    /// A line that only a working model prints: a load that never said it was ready, is.
+    /// A line that only a working model prints: a load that never said it was ready, is, and one whose lines were never
+    /// seen is unreported. What an ended process left in its pipe tells of no load.
+    fn settle_working(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.load.is_none() && !matches!(self.hearing, Process::Ended) {
+            self.settle(now, out);
+        }
+        self.settle_loading(now, out);
+    }
+
+    /// A load that is on is judged as it stands.
     pub(super) fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
             self.settle(now, out);
@@ -497,6 +518,9 @@ impl LaneState {
 
     /// The load is done, or later evidence has settled: the verdict.
     fn settle(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -637,6 +661,7 @@ impl LaneState {
             out.push(Finding::LoggedRate {
                 timings: Box::new(timings),
                 judgement: recorded.judgement,
+                facts: Box::new(recorded.facts),
             });
         }
     }
