@@ -12,16 +12,27 @@ use super::file::{self, EngineFile, INHERITED, Samples};
 use super::format::{Format, Reading};
 use super::residence::Residences;
 use super::unwrap;
-use super::yields::NOTHING;
 use super::{Recognised, Service};
 
 /// The files that come with the crate.
-const BUILTIN: &[(&str, &str)] = &[("llama_cpp.toml", include_str!("llama_cpp.toml"))];
+const BUILTIN: &[(&str, &str)] = &[
+    ("llama_cpp.toml", include_str!("llama_cpp.toml")),
+    ("ik_llama_cpp.toml", include_str!("ik_llama_cpp.toml")),
+    ("jan.toml", include_str!("jan.toml")),
+    ("koboldcpp.toml", include_str!("koboldcpp.toml")),
+    ("llama_box.toml", include_str!("llama_box.toml")),
+    ("llama_cpp_python.toml", include_str!("llama_cpp_python.toml")),
+    ("llama_swap.toml", include_str!("llama_swap.toml")),
+    ("llamafile.toml", include_str!("llamafile.toml")),
+    ("lmstudio.toml", include_str!("lmstudio.toml")),
+    ("localai.toml", include_str!("localai.toml")),
+    ("ollama.toml", include_str!("ollama.toml")),
+];
 
 /// Recognises engine lines. Made once, shared by all streams.
 #[derive(Debug)]
 pub struct Matcher {
-    engines: Vec<(Arc<str>, Residences)>,
+    engines: Vec<Engine>,
     /// In the order in which they are tried: formats that yield nothing last.
     formats: Vec<Format>,
     /// For each format, whether another continues it.
@@ -31,11 +42,23 @@ pub struct Matcher {
     formats_of_literal: Vec<Vec<usize>>,
 }
 
+/// One engine, as its files tell.
+#[derive(Debug)]
+struct Engine {
+    name: Arc<str>,
+    embeds: Vec<Arc<str>>,
+    own: Residences,
+    /// Its own rules, then those of the engines it embeds: they speak of the same devices.
+    residences: Residences,
+}
+
 /// What the matcher remembers of one output stream, and of each service within it.
 #[derive(Debug, Default)]
 pub struct StreamState {
     /// Lines so far.
     lines: u64,
+    /// The last line that was only a head of lines to come.
+    block_head: Option<u64>,
     /// Whether the engine's own prefix was seen with nothing around it: such a stream is not wrapped later on, so
     /// what looks wrapped is text.
     unwrapped: bool,
@@ -130,13 +153,14 @@ impl Matcher {
     /// [`LoadFormatsError`] with place and id, for a file that is not of the form or not true to its own samples.
     pub fn with_file(&self, file: &str, text: &str) -> Result<Self, LoadFormatsError> {
         let added = file::load(file, text, Samples::Run)?;
-        let known = self.engines.iter().map(|(engine, residences)| EngineFile {
-            engine: engine.clone(),
-            residences: residences.clone(),
+        let known = self.engines.iter().map(|engine| EngineFile {
+            engine: engine.name.clone(),
+            embeds: engine.embeds.clone(),
+            residences: engine.own.clone(),
             formats: self
                 .formats
                 .iter()
-                .filter(|format| format.engine == *engine)
+                .filter(|format| format.engine == engine.name)
                 .cloned()
                 .collect(),
         });
@@ -150,7 +174,7 @@ impl Matcher {
 
     /// Puts files together; of two formats with one id the later file's stays.
     fn new(files: impl Iterator<Item = EngineFile>) -> Self {
-        let mut engines: Vec<(Arc<str>, Residences)> = Vec::new();
+        let mut engines: Vec<Engine> = Vec::new();
         let mut formats: Vec<Format> = Vec::new();
         for file in files {
             let replaced = |known: &Format| {
@@ -159,12 +183,26 @@ impl Matcher {
             };
             formats.retain(|known| !replaced(known));
             formats.splice(0..0, file.formats);
-            match engines.iter_mut().find(|(engine, _)| *engine == file.engine) {
-                Some((_, residences)) => residences.precede_with(file.residences),
-                None => engines.push((file.engine, file.residences)),
+            match engines.iter_mut().find(|engine| engine.name == file.engine) {
+                Some(engine) => {
+                    engine.own.precede_with(file.residences);
+                    engine.embeds.extend(file.embeds);
+                }
+                None => engines.push(Engine {
+                    name: file.engine,
+                    embeds: file.embeds,
+                    own: file.residences,
+                    residences: Residences::default(),
+                }),
             }
         }
-        formats.sort_by_key(|format| format.kind.name == NOTHING);
+        for index in 0..engines.len() {
+            let embedded = engines.iter().filter(|it| engines[index].embeds.contains(&it.name));
+            let mut residences = engines[index].own.clone();
+            embedded.for_each(|engine| residences.fall_back_to(&engine.own));
+            engines[index].residences = residences;
+        }
+        formats.sort_by_key(Format::yields_nothing);
 
         let mut literals: Vec<&str> = Vec::new();
         let mut formats_of_literal: Vec<Vec<usize>> = Vec::new();
@@ -185,20 +223,35 @@ impl Matcher {
         Self { engines, formats, is_head, literals, formats_of_literal }
     }
 
+    /// Whether lines of the engine `inner` stand among those of `outer`, by `outer`'s file: then the whole is `outer`.
+    pub fn embeds(&self, outer: &str, inner: &str) -> bool {
+        self.engine(outer).is_some_and(|engine| engine.embeds.iter().any(|it| **it == *inner))
+    }
+
+    fn engine(&self, name: &str) -> Option<&Engine> {
+        self.engines.iter().find(|engine| *engine.name == *name)
+    }
+
     /// Recognises one line, without its line end.
     pub fn recognise(&self, line: &[u8], stream: &mut StreamState) -> Recognised {
         stream.lines += 1;
         if !self.find_candidates(line, &mut stream.candidates) {
             return Recognised::default();
         }
+        // LM Studio puts a time before a block of lines, and a space before the first of them.
+        let line = match line.strip_prefix(b" ") {
+            Some(rest) if stream.block_head == Some(stream.lines - 1) => rest,
+            _ => line,
+        };
         let mut opened = unwrap::open(line);
         if stream.unwrapped && opened.wrapped {
             opened = unwrap::closed(line);
         }
         stream.unwrapped |= opened.framed && !opened.wrapped;
 
-        let mut recognised = Recognised { service: opened.service, ..Recognised::default() };
         let now = stream.lines;
+        let opens_block = opened.opens_block();
+        let mut recognised = Recognised { service: opened.service, ..Recognised::default() };
         let (service, candidates) = stream.service(recognised.service.as_ref());
         service.framed |= opened.framed;
         opened.messages.for_each(|message| {
@@ -209,6 +262,15 @@ impl Matcher {
                 recognised.evidence.extend(evidence);
             }
         });
+        if let Some(program) = opened.program {
+            let is_within = |engine: &Arc<str>| self.embeds(program, engine);
+            if recognised.engine.as_ref().is_some_and(is_within) {
+                recognised.engine = self.engine(program).map(|engine| engine.name.clone());
+            }
+            if opens_block {
+                stream.block_head = Some(now);
+            }
+        }
         recognised
     }
 
@@ -236,14 +298,14 @@ impl Matcher {
         framed: bool,
         now: u64,
         service: &mut ServiceState,
-    ) -> Option<(Arc<str>, Option<Evidence>)> {
+    ) -> Option<(Arc<str>, Vec<Evidence>)> {
         let format = &self.formats[index];
         if !service.admits(format, index, framed, now) {
             return None;
         }
         let captures = format.read(message)?;
-        let residences =
-            self.engines.iter().find(|(engine, _)| *engine == format.engine).map(|(_, it)| it)?;
+        let engine = self.engine(&format.engine)?;
+        let residences = &engine.residences;
         let inherited = match (&format.continues, &service.head) {
             (Some(_), Some(head)) => head.fields.as_slice(),
             _ => &[],
@@ -264,15 +326,18 @@ impl Matcher {
                 .filter_map(|field| Some((field, reading.text(field)?.into_owned())))
         };
         let head_fields = self.is_head[index].then(|| own_fields().collect::<Vec<_>>());
-        let disguised = match &evidence {
-            Some(
-                Evidence::DeviceSeen { device, residence }
-                | Evidence::DeviceChosen { device, residence },
-            ) => (*residence == Residence::Host && residences.of(device) == Residence::Accelerator)
+        let disguised = evidence.iter().find_map(|evidence| match evidence {
+            Evidence::DeviceSeen { device, residence }
+            | Evidence::DeviceChosen { device, residence } => (*residence == Residence::Host
+                && residences.of(device) == Residence::Accelerator)
                 .then(|| device.clone()),
             _ => None,
-        };
+        });
         service.remember(format, index, now, head_fields, disguised);
+        // A new process of an embedded engine may print without the prefix that the last one had.
+        if !engine.embeds.is_empty() && format.yields("load_begins") {
+            service.framed = false;
+        }
         Some((format.engine.clone(), evidence))
     }
 }
@@ -313,7 +378,8 @@ impl ServiceState {
     /// Whether a line may be of that format at all, here and now.
     fn admits(&self, format: &Format, index: usize, framed: bool, now: u64) -> bool {
         let in_frame = framed || format.raw || !self.framed;
-        let no_stronger = !format.weak || !self.strong.contains(&format.kind.name);
+        let no_stronger =
+            !format.weak || !format.kinds.iter().any(|kind| self.strong.contains(&kind.name));
         let continues = format.continues.as_ref().is_none_or(|id| {
             self.head.as_ref().is_some_and(|head| {
                 head.id == *id
@@ -332,8 +398,10 @@ impl ServiceState {
         head_fields: Option<Vec<(&'static str, String)>>,
         disguised: Option<String>,
     ) {
-        if !format.weak && !self.strong.contains(&format.kind.name) {
-            self.strong.push(format.kind.name);
+        for kind in format.kinds.iter().filter(|_| !format.weak) {
+            if !self.strong.contains(&kind.name) {
+                self.strong.push(kind.name);
+            }
         }
         if let Some(head) = self.head.as_mut().filter(|_| format.continues.is_some()) {
             head.line = now;
@@ -355,6 +423,8 @@ mod tests {
 
     #[derive(Deserialize)]
     struct File {
+        engine: String,
+        #[serde(default)]
         format: Vec<Row>,
     }
 
@@ -378,7 +448,7 @@ mod tests {
             opened.messages.for_each(|message| reads |= format.read(message).is_some());
             reads
         };
-        let telling = matcher.formats().filter(|format| format.kind.name != NOTHING);
+        let telling = matcher.formats().filter(|format| !format.yields_nothing());
         telling.filter(reads).map(|format| format.id().to_owned()).collect()
     }
 
@@ -388,10 +458,10 @@ mod tests {
         for (name, text) in BUILTIN {
             let file: File = toml::from_str(text).unwrap();
             for row in &file.format {
-                let format = matcher.formats().find(|format| format.id() == row.id).unwrap();
+                let is_row = |it: &&Format| it.engine() == file.engine && it.id() == row.id;
+                let format = matcher.formats().find(is_row).unwrap();
                 for sample in &row.matches {
-                    let alone =
-                        if format.kind.name == NOTHING { vec![] } else { vec![row.id.clone()] };
+                    let alone = if format.yields_nothing() { vec![] } else { vec![row.id.clone()] };
                     assert_eq!(
                         readers(&matcher, &sample.line),
                         alone,

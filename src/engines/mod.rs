@@ -9,7 +9,9 @@ mod file;
 mod format;
 mod matcher;
 mod prefix;
+mod program;
 mod residence;
+mod slog;
 mod unwrap;
 mod yields;
 

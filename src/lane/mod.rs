@@ -5,6 +5,7 @@
 mod finding;
 mod load;
 mod logged;
+mod runner;
 mod state;
 #[cfg(test)]
 mod tests;
