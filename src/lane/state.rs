@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
 use crate::placement::{
-    Account, Backends, Devices, Placement, PlacementVerdict, ProcessFacts, StatedFault,
+    Account, Backends, Basis, Devices, Placement, PlacementVerdict, ProcessFacts, StatedFault,
 };
-use crate::throughput::{Expectation, RateVerdict, TimingSource, Timings, TokensPerSecond, judge};
+use crate::throughput::{
+    Expectation, RateJudgement, RateVerdict, TimingSource, Timings, TokensPerSecond, compare, judge,
+};
 use crate::wedge::{ImpossibleProgress, Stalls};
 
+use super::interval::Intervals;
 use super::load::{Load, Outcome};
 use super::logged::LoggedRates;
 use super::{
@@ -55,6 +58,11 @@ pub struct LaneState {
     /// The subjects already told to be wedged, so that each span gets the event once.
     wedged: Vec<Subject>,
     logged: LoggedRates,
+    intervals: Intervals,
+    /// Whether a request of ours told its rate since the last interval: it is the better source.
+    told_since_interval: bool,
+    /// Intervals under the floor in a row.
+    slow_intervals: u32,
     prefill: Option<(u64, Option<TokensPerSecond>)>,
     alarms: BTreeMap<AlarmKind, KeptAlarm>,
     blind: BTreeMap<BlindCause, Alarm>,
@@ -89,6 +97,9 @@ impl LaneState {
             impossible: ImpossibleProgress::default(),
             wedged: Vec::new(),
             logged: LoggedRates::default(),
+            intervals: Intervals::default(),
+            told_since_interval: false,
+            slow_intervals: 0,
             prefill: None,
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
@@ -150,6 +161,9 @@ impl LaneState {
                 };
                 self.process.backends = self.process.backends.max(backends);
             }
+            Evidence::Platform { device, residence } => {
+                self.take_platform(device, residence, now, out)
+            }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
             Evidence::LoadBegins { role: Role::Main, .. } => {
                 if !self.load.as_ref().is_some_and(Load::is_loading) {
@@ -184,6 +198,7 @@ impl LaneState {
             }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
+            | Evidence::LayerRange { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
             | Evidence::DeviceChosen { .. } => {
                 if !self.load.as_ref().is_some_and(Load::takes_loader_lines) {
@@ -201,7 +216,9 @@ impl LaneState {
                 self.tell_load(evidence, now);
             }
             Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
-            Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
+            Evidence::LoadFailed { cause, detail } => {
+                self.fail_load(cause, Some(&detail), now, out)
+            }
             Evidence::Settled => self.settle(now, out),
             // A router listens before it has any model.
             Evidence::Listening if self.load.is_some() => self.settle(now, out),
@@ -212,6 +229,10 @@ impl LaneState {
                 if let Some(slot) = slot {
                     self.slots.progress(slot, true, now);
                 }
+            }
+            Evidence::Interval { rate, running, rank } => {
+                self.settle_loading(now, out);
+                self.take_interval(rate, running, rank, now, out);
             }
             Evidence::Prefill { tokens, rate, .. } => {
                 self.settle_loading(now, out);
@@ -260,7 +281,8 @@ impl LaneState {
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
         {
-            self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
+            let how = format!("the engine ended before it was ready: {how}");
+            self.fail_load(None, Some(&how), now, out);
         }
         self.close(now, out);
         self.hearing = Process::Ended;
@@ -370,6 +392,7 @@ impl LaneState {
         out: &mut Vec<Finding>,
     ) -> Recorded {
         let from_log;
+        self.told_since_interval = true;
         let timings = match timings {
             Some(told) if told.decode_rate.is_some() => {
                 self.logged.tell(told, now);
@@ -446,6 +469,7 @@ impl LaneState {
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
         self.slots.clear();
+        self.intervals.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.retain(|subject| matches!(subject, Subject::Request(_)));
         out.push(Finding::LoadStarted { load, at: now });
@@ -508,7 +532,38 @@ impl LaneState {
         }
     }
 
-    fn fail_load(&mut self, how: Option<&str>, now: Instant, out: &mut Vec<Finding>) {
+    /// The serving process named the device type that it loads on. Each of its processes does, at its own time, so that
+    /// the same words again are no news; other words after a verdict that rests on them are those of its next start.
+    fn take_platform(
+        &mut self,
+        device: String,
+        residence: Residence,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        let told = Some((device, residence));
+        let known = std::mem::replace(&mut self.process.platform, told);
+        let is_same = known == self.process.platform;
+        let is_next_start = match self.load.as_ref().map(|load| &load.outcome) {
+            None | Some(Outcome::Failed) => true,
+            Some(Outcome::Judged(placement)) => placement.basis == Basis::Platform && !is_same,
+            Some(Outcome::Loading) => false,
+        };
+        if is_next_start {
+            self.begin_load(now, out);
+        }
+        if let Some((device, residence)) = self.process.platform.clone().filter(|_| !is_same) {
+            self.tell_load(Evidence::Platform { device, residence }, now);
+        }
+    }
+
+    fn fail_load(
+        &mut self,
+        cause: Option<Cause>,
+        how: Option<&str>,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
         if self.has_failed() {
             return; // engines say it more than once
         }
@@ -516,6 +571,9 @@ impl LaneState {
             self.begin_load(now, out);
         }
         let Some(load) = &mut self.load else { return };
+        if let (Some(cause), Some(detail)) = (cause, how) {
+            load.take(Evidence::Fault { cause, decides: false, detail: detail.to_owned() }, now);
+        }
         load.outcome = Outcome::Failed;
         let id = load.id;
         let mut faults: Vec<_> =
@@ -600,6 +658,62 @@ impl LaneState {
         }
     }
 
+    /// An engine logged what all its requests decoded in an interval. A request's share of it is judged like a request,
+    /// but no interval proves much alone: prefill that ran in it counts as time.
+    fn take_interval(
+        &mut self,
+        rate: f64,
+        running: u32,
+        rank: Option<u32>,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        let has_better = std::mem::take(&mut self.told_since_interval) || self.in_flight() > 0;
+        let share = self.intervals.observe(rate, running, rank);
+        self.last_rate = share.map(TokensPerSecond::get).or(self.last_rate);
+        let judged = share
+            .filter(|_| !has_better && self.expectation().is_some())
+            .map(|share| (share, compare(share, self.expectation(), &self.policy.throughput)));
+        if let Some((share, judgement)) = judged {
+            let facts = Facts {
+                decode_rate: Some(share.get()),
+                timing_source: Some(TimingSource::Interval),
+                in_flight: Some(running),
+                ..self.rate_facts(&judgement)
+            };
+            if judgement.verdict == RateVerdict::Degraded {
+                self.slow_intervals = self.slow_intervals.saturating_add(1);
+                let is_enough =
+                    self.slow_intervals >= self.policy.throughput.consecutive_intervals();
+                if is_enough || self.is_standing(AlarmKind::Degraded) {
+                    let suspects = self.suspects(running, now);
+                    let advice = Some(slow_advice(&suspects));
+                    let facts = Facts { suspects, advice, ..facts };
+                    self.observe_alarm(AlarmKind::Degraded, true, None, facts, now, out);
+                }
+            } else {
+                self.slow_intervals = 0;
+                if self.is_standing(AlarmKind::Degraded) {
+                    self.observe_alarm(AlarmKind::Degraded, false, None, facts, now, out);
+                }
+            }
+        }
+        let Some(rate) = TokensPerSecond::new(rate) else { return };
+        let judgement = judged.map(|(_, judgement)| judgement);
+        out.push(Finding::IntervalRate { rate, running, judgement });
+    }
+
+    /// The facts of a rate that was judged: its lane's placement, and what was expected.
+    fn rate_facts(&self, judgement: &RateJudgement) -> Facts {
+        let mut facts = self.placement_facts();
+        facts.ratio = judgement.ratio;
+        if let Some(expectation) = self.expectation() {
+            facts.expected_rate = Some(expectation.rate().get());
+            facts.expectation_source = Some(expectation.source().clone());
+        }
+        facts
+    }
+
     fn judge_rate(
         &mut self,
         on: Option<Subject>,
@@ -612,17 +726,12 @@ impl LaneState {
         let rate = timings.and_then(|it| it.decode_rate).map(TokensPerSecond::get);
         self.last_rate = rate.or(self.last_rate);
 
-        let mut facts = self.placement_facts();
+        let mut facts = self.rate_facts(&judgement);
         let advice = facts.advice.take();
         facts.decode_rate = rate;
         facts.tokens = timings.and_then(|it| it.decode_tokens);
         facts.timing_source = timings.map(|it| it.source);
         facts.in_flight = Some(in_flight);
-        facts.ratio = judgement.ratio;
-        if let Some(expectation) = self.expectation() {
-            facts.expected_rate = Some(expectation.rate().get());
-            facts.expectation_source = Some(expectation.source().clone());
-        }
 
         let mut events = Vec::new();
         if self.is_standing(AlarmKind::CpuFallback) {

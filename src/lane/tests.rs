@@ -169,14 +169,17 @@ fn one_fault_that_takes_anothers_place_is_no_recovery() {
         alarms(&silent),
         [(AlarmKind::CpuFallback, Replaced), (AlarmKind::Unreported, Raised)]
     );
-    let failed = bench
-        .take([begins(Role::Main), Evidence::LoadFailed { detail: "no such file".to_owned() }]);
+    let failed = bench.take([
+        begins(Role::Main),
+        Evidence::LoadFailed { cause: None, detail: "no such file".to_owned() },
+    ]);
     assert_eq!(
         alarms(&failed),
         [(AlarmKind::Unreported, Replaced), (AlarmKind::LoadFailed, Raised)]
     );
     assert_eq!(bench.verdict(), None, "nothing is placed");
-    let repeated = bench.take([Evidence::LoadFailed { detail: "failed to load model".to_owned() }]);
+    let repeated = bench
+        .take([Evidence::LoadFailed { cause: None, detail: "failed to load model".to_owned() }]);
     assert!(repeated.is_empty(), "engines say it more than once: {repeated:?}");
     let back = bench.take(on_gpu());
     assert_eq!(alarms(&back), [(AlarmKind::LoadFailed, Cleared)]);
@@ -298,7 +301,7 @@ fn memory_is_the_cause_of_a_load_that_failed_for_it() {
     let findings = bench.take([
         begins(Role::Main),
         Evidence::Fault { cause: Cause::OutOfMemory, decides: false, detail },
-        Evidence::LoadFailed { detail: "failed to load model".to_owned() },
+        Evidence::LoadFailed { cause: None, detail: "failed to load model".to_owned() },
     ]);
     let Some(Finding::LoadFailed { facts, .. }) =
         findings.iter().find(|it| matches!(it, Finding::LoadFailed { .. }))

@@ -160,6 +160,9 @@ impl Telling<'_> {
                 let labels = self.labels();
                 self.hub.instruments().judged(&labels, Some(&timings), judgement);
             }
+            Finding::IntervalRate { rate, judgement, .. } => {
+                self.hub.instruments().interval(&self.labels(), rate, judgement);
+            }
             Finding::Alarm { kind, transition, on, facts } => {
                 let Some(dispatch) = self.dispatch else { return };
                 let context = context.or_else(|| self.lane.context(&self.name, on?));
