@@ -56,7 +56,9 @@ impl Observer {
         let mut findings = Vec::new();
         let says_something = !read.evidence.is_empty();
         let lane = self.lane_of(read.service, says_something);
-        lane.line(read.engine.as_ref(), now, &mut findings);
+        // Lines of other services come here as long as they say nothing; they do not name this lane's engine anew.
+        let engine = read.engine.as_ref().filter(|_| says_something || lane.engine().is_none());
+        lane.line(engine, now, &mut findings);
         for evidence in read.evidence {
             lane.take(evidence, now, &mut findings);
         }

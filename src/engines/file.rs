@@ -17,6 +17,8 @@ use super::yields::{self, KINDS, Kind};
 #[derive(Debug)]
 pub(super) struct EngineFile {
     pub(super) engine: Arc<str>,
+    /// Whether engines are built on it: its name gives way to theirs.
+    pub(super) library: bool,
     pub(super) residences: Residences,
     pub(super) formats: Vec<Format>,
 }
@@ -34,6 +36,8 @@ pub(super) enum Samples {
 #[serde(deny_unknown_fields)]
 struct FileRow {
     engine: String,
+    #[serde(default)]
+    library: bool,
     #[serde(default)]
     residence: Vec<ResidenceRow>,
     #[serde(default)]
@@ -138,7 +142,7 @@ pub(super) fn load(
             problem,
         })?);
     }
-    Ok(EngineFile { engine, residences, formats })
+    Ok(EngineFile { engine, library: rows.library, residences, formats })
 }
 
 impl FormatRow {

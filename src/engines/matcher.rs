@@ -16,12 +16,24 @@ use super::yields::NOTHING;
 use super::{Recognised, Service};
 
 /// The files that come with the crate.
-const BUILTIN: &[(&str, &str)] = &[("llama_cpp.toml", include_str!("llama_cpp.toml"))];
+const BUILTIN: &[(&str, &str)] = &[
+    ("llama_cpp.toml", include_str!("llama_cpp.toml")),
+    ("mistral_rs.toml", include_str!("mistral_rs.toml")),
+    ("mlx_lm.toml", include_str!("mlx_lm.toml")),
+    ("onnx_runtime.toml", include_str!("onnx_runtime.toml")),
+    ("python.toml", include_str!("python.toml")),
+    ("sglang.toml", include_str!("sglang.toml")),
+    ("stable_diffusion_cpp.toml", include_str!("stable_diffusion_cpp.toml")),
+    ("tabby_api.toml", include_str!("tabby_api.toml")),
+    ("tgi.toml", include_str!("tgi.toml")),
+    ("vllm.toml", include_str!("vllm.toml")),
+    ("whisper_cpp.toml", include_str!("whisper_cpp.toml")),
+];
 
 /// Recognises engine lines. Made once, shared by all streams.
 #[derive(Debug)]
 pub struct Matcher {
-    engines: Vec<(Arc<str>, Residences)>,
+    engines: Vec<Engine>,
     /// In the order in which they are tried: formats that yield nothing last.
     formats: Vec<Format>,
     /// For each format, whether another continues it.
@@ -29,6 +41,14 @@ pub struct Matcher {
     literals: AhoCorasick,
     /// For each literal, the formats that have it.
     formats_of_literal: Vec<Vec<usize>>,
+}
+
+/// What holds for all formats of one engine.
+#[derive(Clone, Debug)]
+struct Engine {
+    name: Arc<str>,
+    library: bool,
+    residences: Residences,
 }
 
 /// What the matcher remembers of one output stream, and of each service within it.
@@ -48,6 +68,8 @@ pub struct StreamState {
 /// What is remembered of one service.
 #[derive(Debug, Default)]
 struct ServiceState {
+    /// The engine that its lines are of, and whether others are built on that.
+    engine: Option<(Arc<str>, bool)>,
     /// Whether the engine's own prefix was seen: from then on a line without it is no line of the engine's logger.
     framed: bool,
     /// Kinds of evidence that a format which is not weak has yielded.
@@ -130,13 +152,14 @@ impl Matcher {
     /// [`LoadFormatsError`] with place and id, for a file that is not of the form or not true to its own samples.
     pub fn with_file(&self, file: &str, text: &str) -> Result<Self, LoadFormatsError> {
         let added = file::load(file, text, Samples::Run)?;
-        let known = self.engines.iter().map(|(engine, residences)| EngineFile {
-            engine: engine.clone(),
-            residences: residences.clone(),
+        let known = self.engines.iter().map(|engine| EngineFile {
+            engine: engine.name.clone(),
+            library: engine.library,
+            residences: engine.residences.clone(),
             formats: self
                 .formats
                 .iter()
-                .filter(|format| format.engine == *engine)
+                .filter(|format| format.engine == engine.name)
                 .cloned()
                 .collect(),
         });
@@ -150,7 +173,7 @@ impl Matcher {
 
     /// Puts files together; of two formats with one id the later file's stays.
     fn new(files: impl Iterator<Item = EngineFile>) -> Self {
-        let mut engines: Vec<(Arc<str>, Residences)> = Vec::new();
+        let mut engines: Vec<Engine> = Vec::new();
         let mut formats: Vec<Format> = Vec::new();
         for file in files {
             let replaced = |known: &Format| {
@@ -159,9 +182,13 @@ impl Matcher {
             };
             formats.retain(|known| !replaced(known));
             formats.splice(0..0, file.formats);
-            match engines.iter_mut().find(|(engine, _)| *engine == file.engine) {
-                Some((_, residences)) => residences.precede_with(file.residences),
-                None => engines.push((file.engine, file.residences)),
+            match engines.iter_mut().find(|engine| engine.name == file.engine) {
+                Some(engine) => engine.residences.precede_with(file.residences),
+                None => engines.push(Engine {
+                    name: file.engine,
+                    library: file.library,
+                    residences: file.residences,
+                }),
             }
         }
         formats.sort_by_key(|format| format.kind.name == NOTHING);
@@ -205,7 +232,7 @@ impl Matcher {
             let read = candidates_in(candidates)
                 .find_map(|index| self.read(index, message, opened.framed, now, service));
             if let Some((engine, evidence)) = read {
-                recognised.engine = Some(engine);
+                recognised.engine = Some(service.name_engine(engine));
                 recognised.evidence.extend(evidence);
             }
         });
@@ -236,14 +263,14 @@ impl Matcher {
         framed: bool,
         now: u64,
         service: &mut ServiceState,
-    ) -> Option<(Arc<str>, Option<Evidence>)> {
+    ) -> Option<(&Engine, Option<Evidence>)> {
         let format = &self.formats[index];
         if !service.admits(format, index, framed, now) {
             return None;
         }
         let captures = format.read(message)?;
-        let residences =
-            self.engines.iter().find(|(engine, _)| *engine == format.engine).map(|(_, it)| it)?;
+        let engine = self.engines.iter().find(|engine| engine.name == format.engine)?;
+        let residences = &engine.residences;
         let inherited = match (&format.continues, &service.head) {
             (Some(_), Some(head)) => head.fields.as_slice(),
             _ => &[],
@@ -273,7 +300,7 @@ impl Matcher {
             _ => None,
         };
         service.remember(format, index, now, head_fields, disguised);
-        Some((format.engine.clone(), evidence))
+        Some((engine, evidence))
     }
 }
 
@@ -310,6 +337,18 @@ impl StreamState {
 // === impl ServiceState ===
 
 impl ServiceState {
+    /// The engine of a line of that engine's form: an engine's lines among its library's name it, and what was named
+    /// stays.
+    fn name_engine(&mut self, engine: &Engine) -> Arc<str> {
+        match &self.engine {
+            Some((known, is_library)) if !is_library || engine.library => known.clone(),
+            Some(_) | None => {
+                self.engine = Some((engine.name.clone(), engine.library));
+                engine.name.clone()
+            }
+        }
+    }
+
     /// Whether a line may be of that format at all, here and now.
     fn admits(&self, format: &Format, index: usize, framed: bool, now: u64) -> bool {
         let in_frame = framed || format.raw || !self.framed;
@@ -355,6 +394,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct File {
+        engine: String,
         format: Vec<Row>,
     }
 
@@ -370,6 +410,11 @@ mod tests {
         line: String,
     }
 
+    /// Ids are unique within an engine's file only.
+    fn name(format: &Format) -> String {
+        format!("{} {}", format.engine(), format.id())
+    }
+
     /// The formats that read one of a line's messages, those that yield nothing left out.
     fn readers(matcher: &Matcher, line: &str) -> Vec<String> {
         let opened = unwrap::open(line.as_bytes());
@@ -379,31 +424,32 @@ mod tests {
             reads
         };
         let telling = matcher.formats().filter(|format| format.kind.name != NOTHING);
-        telling.filter(reads).map(|format| format.id().to_owned()).collect()
+        telling.filter(reads).map(name).collect()
     }
 
     #[test]
     fn every_sample_is_recognised_by_its_row_alone_and_no_reject_is() {
         let matcher = Matcher::builtin();
-        for (name, text) in BUILTIN {
+        for (file_name, text) in BUILTIN {
             let file: File = toml::from_str(text).unwrap();
             for row in &file.format {
-                let format = matcher.formats().find(|format| format.id() == row.id).unwrap();
+                let row_name = format!("{} {}", file.engine, row.id);
+                let format = matcher.formats().find(|format| name(format) == row_name).unwrap();
                 for sample in &row.matches {
                     let alone =
-                        if format.kind.name == NOTHING { vec![] } else { vec![row.id.clone()] };
+                        if format.kind.name == NOTHING { vec![] } else { vec![row_name.clone()] };
                     assert_eq!(
                         readers(&matcher, &sample.line),
                         alone,
-                        "{name}, {}: {}",
+                        "{file_name}, {}: {}",
                         row.id,
                         sample.line
                     );
                 }
                 for reject in &row.rejects {
                     assert!(
-                        !readers(&matcher, reject).contains(&row.id),
-                        "{name}, {}: {reject}",
+                        !readers(&matcher, reject).contains(&row_name),
+                        "{file_name}, {}: {reject}",
                         row.id
                     );
                 }

@@ -2,7 +2,9 @@
 //!
 //! The parts come in one fixed order, each at most once, so text of a message is never mistaken for a further prefix:
 //! a time, a syslog head (journald), a compose or container name, another time, a router child's port, the engine's
-//! own `<min>.<ss>.<ms>.<us> <level> `. Colours may stand between any two.
+//! own `<min>.<ss>.<ms>.<us> <level> ` or another engine's (`frames`). Colours may stand between any two.
+
+use super::frames::{self, Framed};
 
 /// What is left of a line, and what its prefixes told.
 #[derive(Debug, PartialEq)]
@@ -31,25 +33,26 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     let mut rest = trim(line);
     let mut service = None;
     let mut wrapped = false;
+    let mut stamped = false;
 
     if let Some(after) = timestamp(rest) {
-        wrapped = true;
+        (wrapped, stamped) = (true, true);
         rest = cri_stream(after).unwrap_or(after);
     }
     // `journalctl -o short-iso` has host and unit behind an ISO time.
     let head = if wrapped { host_and_unit(rest, Pid::Required) } else { syslog(rest) };
     if let Some((unit, after)) = head {
-        wrapped = true;
+        (wrapped, stamped) = (true, false);
         service = (!unit.is_empty()).then_some(ServiceName::Named(unit));
         rest = after;
     }
     if let Some((name, after)) = compose(rest).or_else(|| tag(rest)) {
-        wrapped = true;
+        (wrapped, stamped) = (true, false);
         service = Some(ServiceName::Named(name));
         rest = after;
     }
     if let Some(after) = timestamp(rest) {
-        wrapped = true;
+        (wrapped, stamped) = (true, true);
         rest = after;
     }
     if let Some((port, after)) = router_child(rest) {
@@ -58,6 +61,9 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     }
     if let Some(message) = own(rest) {
         return Stripped { message, service, wrapped, framed: true };
+    }
+    if let Some(Framed { message, framed }) = frames::strip(rest, stamped) {
+        return Stripped { message, service, wrapped, framed };
     }
     // With `--no-log-timestamps` the level stands alone.
     let message = level(rest).unwrap_or(rest);
@@ -107,7 +113,7 @@ fn controls(line: &[u8]) -> &[u8] {
 }
 
 /// `2026-05-31T16:41:57.826321631Z `, `2026-05-31 16:41:57,123 `, `2026/05/31 16:41:57 `.
-fn timestamp(line: &[u8]) -> Option<&[u8]> {
+pub(super) fn timestamp(line: &[u8]) -> Option<&[u8]> {
     let (_, rest) = digits(line, 4, 4)?;
     let separator = rest.first().copied().filter(|byte| matches!(byte, b'-' | b'/'))?;
     let (_, rest) = digits(&rest[1..], 2, 2)?;
@@ -119,7 +125,7 @@ fn timestamp(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// `16:41:57`, with a fraction or not.
-fn clock(line: &[u8]) -> Option<&[u8]> {
+pub(super) fn clock(line: &[u8]) -> Option<&[u8]> {
     let (_, rest) = digits(line, 2, 2)?;
     let (_, rest) = digits(rest.strip_prefix(b":")?, 2, 2)?;
     let (_, rest) = digits(rest.strip_prefix(b":")?, 2, 2)?;
@@ -243,7 +249,7 @@ fn skip_spaces(line: &[u8]) -> &[u8] {
 }
 
 /// At least `least` and at most `most` digits, with no digit behind them.
-fn digits(line: &[u8], least: usize, most: usize) -> Option<(&[u8], &[u8])> {
+pub(super) fn digits(line: &[u8], least: usize, most: usize) -> Option<(&[u8], &[u8])> {
     let end = line.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(line.len());
     (least..=most).contains(&end).then(|| line.split_at(end))
 }

@@ -126,7 +126,8 @@ impl LaneState {
     /// One line was seen. `engine` is the engine whose format it has, if any.
     pub fn line(&mut self, engine: Option<&Arc<str>>, now: Instant, out: &mut Vec<Finding>) {
         self.lines = self.lines.saturating_add(1);
-        if self.engine.is_none() && engine.is_some() {
+        // A stream can name an engine after the library that it is built on.
+        if self.config.engine().is_none() && engine.is_some() && self.engine.as_ref() != engine {
             self.engine = engine.cloned();
         }
         if matches!(self.hearing, Process::OutputClosed(_)) {
@@ -273,6 +274,10 @@ impl LaneState {
     /// No line will come any more, and nothing is known of the process: what is open is judged as it stands. For
     /// logs that are read after the fact.
     pub fn conclude(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        // An engine that tells of no load, and yet that it will run on the CPU.
+        if self.load.is_none() && self.process.faults.iter().any(|fault| fault.decides) {
+            self.begin_load(now, out);
+        }
         self.settle_loading(now, out);
         self.count_logged_rates(true, now, out);
     }
