@@ -36,7 +36,8 @@ pub enum TimingSource {
     EngineResponse,
     /// The engine's own, in its log.
     EngineLog,
-    /// The engine's own, summed over an interval and all running requests.
+    /// The engine's own, summed over an interval and all running requests. In the facts of an alarm, one request's
+    /// share of that.
     Interval,
     /// The client's, from the first to the last piece of a stream.
     ClientClock,

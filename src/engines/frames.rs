@@ -2,28 +2,40 @@
 //!
 //! A logger's source file or target stays with the message: it is the first word of a format.
 
-use super::prefix::{clock, digits, timestamp};
+use super::prefix::{clock, digits};
 
-/// Takes off what a logger put before its message. `framed` tells whether all lines of that logger look so.
+/// What is left behind a logger's words.
 #[derive(Debug, PartialEq)]
-pub(super) struct Framed<'a> {
+pub(super) struct Unframed<'a> {
     pub(super) message: &'a [u8],
-    pub(super) framed: bool,
+    pub(super) logger: Logger,
+}
+
+/// Whose words were taken off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Logger {
+    /// Of an engine all of whose logged lines have them.
+    Engines,
+    /// One of many programs', an engine's or not; the time before the line is its own.
+    Stamped,
+    /// A word around what a process prints, logged or not.
+    Plain,
 }
 
 /// Takes a logger's words off `line`; `stamped` tells whether a time was taken off just before it. `None` where there
 /// are none.
-pub(super) fn strip(line: &[u8], stamped: bool) -> Option<Framed<'_>> {
-    let unframed = |message| Framed { message, framed: false };
+pub(super) fn strip(line: &[u8], stamped: bool) -> Option<Unframed<'_>> {
     let inner = process(line);
     let rest = inner.unwrap_or(line);
-    if let Some(message) = dated_level(rest).or_else(|| bracketed_time(rest)) {
-        return Some(Framed { message, framed: true });
-    }
-    let logged = tracing(rest, stamped)
-        .or_else(|| dashed_level(rest, stamped))
-        .or_else(|| bracketed_level(rest));
-    logged.or(inner).map(unframed)
+    let of = |logger| move |message| Unframed { message, logger };
+    dated_level(rest)
+        .or_else(|| bracketed_time(rest))
+        .map(of(Logger::Engines))
+        .or_else(|| {
+            let logged = tracing(line).or_else(|| dashed_level(line)).filter(|_| stamped);
+            logged.map(of(Logger::Stamped))
+        })
+        .or_else(|| bracketed_level(rest).or(inner).map(of(Logger::Plain)))
 }
 
 /// `(EngineCore_DP0 pid=123) `, as vLLM and Ray write it around all that a process prints; pasted logs keep what is left
@@ -83,30 +95,33 @@ fn date(line: &[u8]) -> Option<&[u8]> {
     digits(rest.strip_prefix(b"-")?, 2, 2)?.1.strip_prefix(b" ")
 }
 
-/// `2026-08-22T10:38:13.123456Z  INFO mistralrs_core::device_map: `, without the target: a Rust program's `tracing`.
-fn tracing(line: &[u8], stamped: bool) -> Option<&[u8]> {
+/// ` INFO mistralrs_core::device_map: `, without the target, behind a time: a Rust program's `tracing`.
+fn tracing(line: &[u8]) -> Option<&[u8]> {
     const LEVELS: [&[u8]; 5] = [b" INFO ", b" WARN ", b"ERROR ", b"DEBUG ", b"TRACE "];
-    let levelled = |line| LEVELS.iter().find_map(|level| <[u8]>::strip_prefix(line, *level));
-    let message = levelled(line).filter(|_| stamped).or_else(|| levelled(timestamp(line)?))?;
+    let message = LEVELS.iter().find_map(|level| line.strip_prefix(*level))?;
     // A target, or a span with its fields.
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'-');
     let end = message.iter().position(|byte| !is_word(byte)).filter(|&end| end > 0)?;
     let is_target = message[..end].ends_with(b":") && message[end] == b' ';
-    (message[0].is_ascii_alphabetic() && (is_target || message[end] == b'{')).then_some(message)
+    let is_span = message[end] == b'{';
+    (message[0].is_ascii_alphabetic() && (is_target || is_span)).then_some(message)
 }
 
 /// `- INFO - `, `- flashinfer.jit - INFO - ` behind a time: Python's logging in its documented form.
-fn dashed_level(line: &[u8], stamped: bool) -> Option<&[u8]> {
+fn dashed_level(line: &[u8]) -> Option<&[u8]> {
     const LEVELS: [&[u8]; 5] = [b"INFO", b"WARNING", b"ERROR", b"DEBUG", b"CRITICAL"];
-    let rest = line.strip_prefix(b"- ").filter(|_| stamped)?;
-    let levelled = |line| {
-        LEVELS.iter().find_map(|level| <[u8]>::strip_prefix(line, *level)?.strip_prefix(b" - "))
+    let rest = line.strip_prefix(b"- ")?;
+    let levelled = |line: &'_ [u8]| -> Option<usize> {
+        let level = LEVELS.iter().find(|level| line.starts_with(level))?;
+        line[level.len()..].starts_with(b" - ").then_some(level.len() + 3)
     };
-    levelled(rest).or_else(|| {
-        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-        let end = rest.iter().position(|byte| !is_name(byte)).filter(|&end| end > 0)?;
-        levelled(rest[end..].strip_prefix(b" - ")?)
-    })
+    if let Some(length) = levelled(rest) {
+        return Some(&rest[length..]);
+    }
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+    let end = rest.iter().position(|byte| !is_name(byte)).filter(|&end| end > 0)?;
+    let rest = rest[end..].strip_prefix(b" - ")?;
+    levelled(rest).map(|length| &rest[length..])
 }
 
 /// `[INFO ] `, padded to one width: stable-diffusion.cpp.
@@ -124,23 +139,27 @@ mod tests {
     #[test]
     fn every_frame_leaves_the_message() {
         let rows = [
-            ("INFO 06-13 11:36:10 ", false, Some(true)),
-            ("WARNING 06-13 11:36:10.123 ", false, Some(true)),
-            ("(APIServer pid=1) INFO 10-06 11:23:31 ", false, Some(true)),
-            ("[1;36m(APIServer pid=1)[0;0m INFO 10-06 11:23:31 ", false, Some(true)),
-            ("(EngineCore_DP0 pid=123) ", false, Some(false)),
-            ("(RayWorkerWrapper pid=41, ip=192.0.2.7) INFO 06-13 11:36:10 ", false, Some(true)),
-            ("[2026-09-17 11:37:01] ", false, Some(true)),
-            ("[2026-09-17 11:37:01.250 DP0 TP0 EP0] ", false, Some(true)),
-            ("[11:37:01 TP0] ", false, Some(true)),
-            ("(SGLangEngine pid=41820) [2026-03-22 13:53:37 TP0] ", false, Some(true)),
-            ("2026-08-22T10:38:13.123456Z  INFO ", false, Some(false)),
-            ("2026-08-22T10:38:13.123456Z ERROR ", false, Some(false)),
-            (" WARN ", true, Some(false)),
-            ("- INFO - ", true, Some(false)),
-            ("- mlx_lm.server - WARNING - ", true, Some(false)),
-            ("[INFO ] ", false, Some(false)),
-            ("[DEBUG] ", false, Some(false)),
+            ("INFO 06-13 11:36:10 ", false, Some(Logger::Engines)),
+            ("WARNING 06-13 11:36:10.123 ", false, Some(Logger::Engines)),
+            ("(APIServer pid=1) INFO 10-06 11:23:31 ", false, Some(Logger::Engines)),
+            ("[1;36m(APIServer pid=1)[0;0m INFO 10-06 11:23:31 ", false, Some(Logger::Engines)),
+            ("(EngineCore_DP0 pid=123) ", false, Some(Logger::Plain)),
+            (
+                "(RayWorkerWrapper pid=41, ip=192.0.2.7) INFO 06-13 11:36:10 ",
+                false,
+                Some(Logger::Engines),
+            ),
+            ("[2026-09-17 11:37:01] ", false, Some(Logger::Engines)),
+            ("[2026-09-17 11:37:01.250 DP0 TP0 EP0] ", false, Some(Logger::Engines)),
+            ("[11:37:01 TP0] ", false, Some(Logger::Engines)),
+            ("(SGLangEngine pid=41820) [2026-03-22 13:53:37 TP0] ", false, Some(Logger::Engines)),
+            (" INFO ", true, Some(Logger::Stamped)),
+            ("ERROR ", true, Some(Logger::Stamped)),
+            (" WARN ", true, Some(Logger::Stamped)),
+            ("- INFO - ", true, Some(Logger::Stamped)),
+            ("- mlx_lm.server - WARNING - ", true, Some(Logger::Stamped)),
+            ("[INFO ] ", false, Some(Logger::Plain)),
+            ("[DEBUG] ", false, Some(Logger::Plain)),
             // Text, and prefixes of others.
             ("", false, None),
             ("INFO ", false, None),
@@ -157,9 +176,9 @@ mod tests {
             ("- INFO - ", false, None),
             ("- INFO ", true, None),
         ];
-        for (frame, stamped, framed) in rows {
+        for (frame, stamped, logger) in rows {
             let line = [frame.as_bytes(), MESSAGE].concat();
-            let expected = framed.map(|framed| Framed { message: MESSAGE, framed });
+            let expected = logger.map(|logger| Unframed { message: MESSAGE, logger });
             assert_eq!(strip(&line, stamped), expected, "{frame:?}");
         }
     }

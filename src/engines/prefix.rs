@@ -1,10 +1,10 @@
 //! Takes log prefixes off a line: what wraps engine lines on their way to us, and the engine's own timestamp.
 //!
 //! The parts come in one fixed order, each at most once, so text of a message is never mistaken for a further prefix:
-//! a time, a syslog head (journald), a compose or container name, another time, a router child's port, the engine's
+//! a time, a syslog head (journald), a compose or container name, two more times, a router child's port, the engine's
 //! own `<min>.<ss>.<ms>.<us> <level> ` or another engine's (`frames`). Colours may stand between any two.
 
-use super::frames::{self, Framed};
+use super::frames::{self, Logger, Unframed};
 
 /// What is left of a line, and what its prefixes told.
 #[derive(Debug, PartialEq)]
@@ -33,26 +33,31 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     let mut rest = trim(line);
     let mut service = None;
     let mut wrapped = false;
-    let mut stamped = false;
+    // What was known before a time that may be a logger's own.
+    let mut wrapped_before = None;
 
     if let Some(after) = timestamp(rest) {
-        (wrapped, stamped) = (true, true);
+        wrapped_before = Some(wrapped);
+        wrapped = true;
         rest = cri_stream(after).unwrap_or(after);
     }
     // `journalctl -o short-iso` has host and unit behind an ISO time.
     let head = if wrapped { host_and_unit(rest, Pid::Required) } else { syslog(rest) };
     if let Some((unit, after)) = head {
-        (wrapped, stamped) = (true, false);
+        (wrapped, wrapped_before) = (true, None);
         service = (!unit.is_empty()).then_some(ServiceName::Named(unit));
         rest = after;
     }
     if let Some((name, after)) = compose(rest).or_else(|| tag(rest)) {
-        (wrapped, stamped) = (true, false);
+        (wrapped, wrapped_before) = (true, None);
         service = Some(ServiceName::Named(name));
         rest = after;
     }
-    if let Some(after) = timestamp(rest) {
-        (wrapped, stamped) = (true, true);
+    // The container runtime's, and the program's own.
+    for _ in 0..2 {
+        let Some(after) = timestamp(rest) else { break };
+        wrapped_before = Some(wrapped);
+        wrapped = true;
         rest = after;
     }
     if let Some((port, after)) = router_child(rest) {
@@ -62,8 +67,13 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     if let Some(message) = own(rest) {
         return Stripped { message, service, wrapped, framed: true };
     }
-    if let Some(Framed { message, framed }) = frames::strip(rest, stamped) {
-        return Stripped { message, service, wrapped, framed };
+    if let Some(Unframed { message, logger }) = frames::strip(rest, wrapped_before.is_some()) {
+        let wrapped = match logger {
+            Logger::Stamped => wrapped_before.unwrap_or(wrapped),
+            Logger::Engines | Logger::Plain => wrapped,
+        };
+        let framed = logger == Logger::Engines;
+        return Stripped { message: controls(message), service, wrapped, framed };
     }
     // With `--no-log-timestamps` the level stands alone.
     let message = level(rest).unwrap_or(rest);

@@ -397,7 +397,6 @@ impl LaneState {
         out: &mut Vec<Finding>,
     ) -> Recorded {
         let from_log;
-        self.told_since_interval = true;
         let timings = match timings {
             Some(told) if told.decode_rate.is_some() => {
                 self.logged.tell(told, now);
@@ -408,6 +407,7 @@ impl LaneState {
                 from_log.as_ref().or(told)
             }
         };
+        self.told_since_interval |= timings.is_some_and(|told| told.decode_rate.is_some());
         self.judge_rate(request.map(Subject::Request), timings, now, out)
     }
 
@@ -583,6 +583,12 @@ impl LaneState {
         let id = load.id;
         let mut faults: Vec<_> =
             load.account().faults.iter().chain(&self.process.faults).cloned().collect();
+        let mut seen = Vec::new();
+        faults.retain(|fault| {
+            let is_new = !seen.contains(&fault.cause);
+            seen.push(fault.cause);
+            is_new
+        });
         // Whoever failed to load for want of memory had a device.
         faults.sort_by_key(|fault| fault.cause != Cause::OutOfMemory);
         let mut facts = self.base_facts();

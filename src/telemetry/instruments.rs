@@ -182,7 +182,7 @@ impl Instruments {
                 names::DECODE_RATE,
                 TOKENS_PER_SECOND,
                 &RATES,
-                "Decode rates of requests.",
+                "Decode rates of requests; with source `interval`, of all running requests together.",
             ),
             decode_ratio: histogram(
                 names::DECODE_RATIO,
