@@ -111,10 +111,12 @@ impl Observer {
         self.each(out, |lane, findings| lane.conclude(now, findings));
     }
 
-    /// The engine's process ended, and all within it.
+    /// The engine's process ended, and all within it. What it is started as again may have another log, and other
+    /// devices under the same names.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<LaneFinding>) {
         self.each(out, |lane, findings| lane.ended(how, now, findings));
         self.within.clear();
+        self.stream = StreamState::default();
     }
 
     /// The lane is no longer watched, nor those within its stream.

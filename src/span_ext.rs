@@ -33,8 +33,8 @@ pub trait SpanExt: sealed::Sealed {
     /// too.
     ///
     /// Judges the decode rate, and puts rate, usage and placement on the request's OpenTelemetry span, a span event for
-    /// what is wrong, and all of it in metrics. Each call counts one answer. The metric of the request's duration is from the timings, else from the
-    /// start of the span to this call.
+    /// what is wrong, and all of it in metrics. Each call counts one answer; the span's attributes are those of the
+    /// first. The metric of the request's duration is from the timings, else from the start of the span to this call.
     ///
     /// `None` when there is no request, or no layer, to give them to.
     fn record_timings<'a>(&self, timings: impl Into<Option<&'a Timings>>) -> Option<RateVerdict>;

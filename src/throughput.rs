@@ -103,6 +103,11 @@ impl Timings {
             finish_reason: None,
         }
     }
+
+    /// The numbers alone, without the engine's words.
+    pub(crate) const fn numbers(&self) -> Self {
+        Self { response_model: None, response_id: None, finish_reason: None, ..*self }
+    }
 }
 
 /// The decode rate a lane should reach, and who says so.

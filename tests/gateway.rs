@@ -8,11 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,22 +18,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use collector::{Collector, Wire, attribute};
 use futures_util::StreamExt as _;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
+use harness::{Gateway, PATIENCE, chat, gateway, run, send};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 #[allow(unreachable_pub, reason = "a harness that tests share")]
 #[path = "support/otlp.rs"]
 mod collector;
-
-/// Far more than anything here takes: reaching it is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "support/gateway.rs"]
+mod harness;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER_SPAN: &str = "00f067aa0ba902b7";
@@ -89,40 +82,6 @@ async fn four_recorded_engines_are_seen_through() {
         "an engine that was told to end is no blindness:\n{logged}"
     );
     assert!(said.contains("cargo run --example gateway -- llama-server -m model.gguf"), "{said}");
-}
-
-#[tokio::test]
-async fn with_a_collector_all_of_it_leaves_by_otlp() {
-    let collector = Collector::start(Wire::Http);
-    let mut command = command(&[]);
-    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint());
-    let output =
-        timeout(PATIENCE, command.output()).await.expect("the gateway does not end").unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-
-    let received = collector.received();
-    let of_lane = |lane: &str, event: &str| {
-        received.spans.iter().map(|span| &span.data).any(|span| {
-            attribute(&span.attributes, "serving.lane.name").as_deref() == Some(lane)
-                && span.events.iter().any(|at| at.name == event)
-        })
-    };
-    for (lane, fault) in [
-        ("lying-banner", "serving.placement.cpu_fallback"),
-        ("silent", "serving.placement.unreported"),
-        ("collapsing", "serving.throughput.degraded"),
-    ] {
-        assert!(
-            of_lane(lane, fault),
-            "no span of {lane} has the event {fault}: {:#?}",
-            received.spans
-        );
-        assert!(received.log(fault).is_some(), "no log record is named {fault}");
-        assert!(!of_lane("healthy", fault), "the healthy lane has the event {fault}");
-    }
-    assert!(of_lane("collapsing", "serving.throughput.recovered"));
-    // 3 + 3 + 3 + 5 requests.
-    assert_eq!(received.value("serving.throughput.judged"), Some(14.0));
 }
 
 #[tokio::test]
@@ -337,7 +296,7 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
     .await;
     let collector = Collector::start(Wire::Http);
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
-    let mut gateway = Gateway::before_with(engine, &endpoint).await;
+    let mut gateway = Gateway::before_with(engine, &[], &endpoint).await;
     gateway.expect_line("The engine is ready.").await;
     let mut request = chat(&gateway.address, false);
     request
@@ -358,6 +317,43 @@ async fn a_callers_trace_is_continued_to_the_engine_and_to_the_collector() {
     let has = |key| attribute(&span.attributes, key);
     assert_eq!(has("gen_ai.usage.output_tokens").as_deref(), Some("48"));
     assert_eq!(has("error.type"), None);
+}
+
+#[tokio::test]
+async fn a_trace_that_its_caller_does_not_sample_is_passed_on_counted_and_not_exported() {
+    let (seen, mut parents) = mpsc::unbounded_channel();
+    let engine = serve(Router::new().route("/health", get(healthy)).route("/v1/chat/completions", {
+        post(move |headers: HeaderMap| async move {
+            seen.send(headers["traceparent"].to_str().unwrap().to_owned()).unwrap();
+            axum::Json(json!({
+                "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+                "usage": {"prompt_tokens": 30, "completion_tokens": 48, "total_tokens": 78},
+                "timings": {"predicted_n": 48, "predicted_ms": 12000.0, "predicted_per_second": 4.0},
+            }))
+        })
+    }))
+    .await;
+    let collector = Collector::start(Wire::Http);
+    let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
+    let mut gateway = Gateway::before_with(engine, &["--expect", "85"], &endpoint).await;
+    gateway.expect_line("The engine is ready.").await;
+    let mut request = chat(&gateway.address, false);
+    let parent = format!("00-{TRACE}-{CALLER_SPAN}-00");
+    request.headers_mut().insert("traceparent", parent.parse().unwrap());
+    assert_eq!(send(request).await.unwrap().status(), StatusCode::OK);
+    gateway.terminate();
+    assert_eq!(gateway.code().await, Some(143));
+
+    let parent = parents.recv().await.unwrap();
+    assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with("-00"), "{parent}");
+    let received = collector.received();
+    let traces = received.spans.iter().map(|span| hex(&span.data.trace_id)).collect::<Vec<_>>();
+    assert!(!traces.contains(&TRACE.to_owned()), "{:#?}", received.spans);
+    let alarm = &received.log("serving.throughput.degraded").expect("no alarm").data;
+    assert_eq!((hex(&alarm.trace_id).as_str(), alarm.flags), (TRACE, 0), "it is not sampled");
+    assert_eq!(attribute(&alarm.attributes, "serving.decode.rate").as_deref(), Some("4"));
+    assert_eq!(received.value("serving.throughput.violations"), Some(1.0));
+    assert_eq!(received.value("serving.requests.in_flight"), Some(0.0));
 }
 
 #[tokio::test]
@@ -427,117 +423,6 @@ async fn an_engine_that_ends_by_itself_ends_the_gateway_with_its_code() {
 
 // === the harness ===
 
-/// The built example, next to the folder of this test's own program.
-fn gateway() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.ancestors().nth(2).unwrap().join("examples/gateway");
-    assert!(
-        path.is_file(),
-        "{} is not built; run `cargo build --example gateway`, or `cargo test`",
-        path.display()
-    );
-    path
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(gateway());
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    for (name, _) in std::env::vars_os() {
-        let name_text = name.to_string_lossy();
-        if ["OTEL_", "RUST_LOG", "LLAMA_"].iter().any(|prefix| name_text.starts_with(prefix)) {
-            command.env_remove(OsStr::new(&name));
-        }
-    }
-    command
-}
-
-async fn run(arguments: &[&str]) -> Output {
-    timeout(PATIENCE, command(arguments).output()).await.expect("the gateway does not end").unwrap()
-}
-
-/// A gateway that runs until it is dropped.
-struct Gateway {
-    child: Child,
-    lines: tokio::io::Lines<BufReader<ChildStdout>>,
-    address: String,
-    said: Vec<String>,
-}
-
-impl Gateway {
-    async fn start(arguments: &[&str]) -> Self {
-        Self::start_with(arguments, &[]).await
-    }
-
-    async fn start_with(arguments: &[&str], variables: &[(&str, String)]) -> Self {
-        let mut command = command(arguments);
-        // Killed, it could not end its engine.
-        command.envs(variables.iter().cloned()).kill_on_drop(false);
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut gateway = Self { child, lines, address: String::new(), said: Vec::new() };
-        let line = gateway.expect_line("Serving on ").await;
-        line["Serving on ".len()..].split(';').next().unwrap().clone_into(&mut gateway.address);
-        gateway
-    }
-
-    /// A gateway before an engine that answers on this port; its child only waits.
-    async fn before(port: u16) -> Self {
-        Self::before_with(port, &[]).await
-    }
-
-    async fn before_with(port: u16, variables: &[(&str, String)]) -> Self {
-        let port = port.to_string();
-        Self::start_with(&["--", "sh", "-c", "exec sleep 600", "sh", "--port", &port], variables)
-            .await
-    }
-
-    /// Waits for a line that has this in it; gives the whole of it.
-    async fn expect_line(&mut self, part: &str) -> String {
-        loop {
-            let line = timeout(PATIENCE, self.lines.next_line()).await;
-            let Ok(Ok(Some(line))) = line else {
-                panic!("no line says {part:?} but only {:#?}", self.said)
-            };
-            self.said.push(line.clone());
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    fn engine_address(&self) -> &str {
-        let line = self.said.iter().find(|line| line.starts_with("Serving on ")).unwrap();
-        line.rsplit_once(' ').unwrap().1.trim_end_matches('.')
-    }
-
-    fn terminate(&self) {
-        let Some(id) = self.child.id() else { return };
-        let id = rustix::process::Pid::from_raw(id.try_into().unwrap()).unwrap();
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-    }
-
-    /// Waits for the end; gives the exit code.
-    async fn code(&mut self) -> Option<i32> {
-        timeout(PATIENCE, self.child.wait())
-            .await
-            .expect("the gateway does not end")
-            .unwrap()
-            .code()
-    }
-}
-
-impl Drop for Gateway {
-    /// Asks, so that it ends its engine too.
-    fn drop(&mut self) {
-        self.terminate();
-    }
-}
-
 /// Serves as an engine on a port of its own.
 async fn serve(app: Router) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -585,20 +470,8 @@ async fn echo(request: Request) -> impl IntoResponse {
     (StatusCode::IM_A_TEAPOT, [("x-engine", "yes")], axum::Json(echo))
 }
 
-fn chat(address: &str, stream: bool) -> Request {
-    let question = json!({"model": "any", "messages": [{"role": "user", "content": "hello"}], "stream": stream});
-    let request = Request::post(format!("{address}/v1/chat/completions"))
-        .header("content-type", "application/json");
-    request.body(Body::from(question.to_string())).unwrap()
-}
-
 fn ask(address: &str) -> Request {
     Request::get(address).body(Body::empty()).unwrap()
-}
-
-async fn send(request: Request) -> Result<Response, legacy::Error> {
-    let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Body>();
-    Ok(client.request(request).await?.map(Body::new))
 }
 
 async fn text(answer: Response) -> String {

@@ -24,10 +24,12 @@ use serving_sentinel::lane::LaneConfig;
 use serving_sentinel::layer::{Lane, SentinelLayer};
 use serving_sentinel::otlp::{FlushError, Otlp, OtlpBuilder, Signal, TroubleKind};
 use serving_sentinel::placement::Plan;
-use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Event, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::prelude::*;
 
 const ENOUGH: Duration = Duration::from_secs(10);
@@ -161,6 +163,7 @@ fn round_trip(wire: Wire) {
     assert_eq!(span.scope.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(span.scope_schema, "https://opentelemetry.io/schemas/1.41.0");
     assert_eq!(received.value("serving.test"), Some(1.0));
+    assert_eq!(record.scope.name, "serving-sentinel");
     assert_eq!(record.scope.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(record.scope_schema, "https://opentelemetry.io/schemas/1.41.0");
     assert_eq!(record.data.severity_text, "ERROR");
@@ -403,6 +406,73 @@ fn the_sentinels_findings_arrive() {
     let metric = collector.wait_for_metric("serving.placement.violations");
     assert_eq!(metric.scope.name, "serving-sentinel");
     otlp.shutdown(ENOUGH).unwrap();
+}
+
+/// A neighbour that takes its time with an event, as a terminal can.
+struct Slow(Duration);
+
+impl<S: Subscriber> Layer<S> for Slow {
+    fn on_event(&self, _: &Event<'_>, _: LayerContext<'_, S>) {
+        std::thread::sleep(self.0);
+    }
+}
+
+/// Has the sentinel find that a lane is on the CPU, next to a neighbour this slow, and ends the export at once.
+fn find_and_end(otlp: Otlp, slow: Duration, end: impl FnOnce(Otlp)) {
+    let sentinel = SentinelLayer::builder().meter_provider(otlp.meter_provider()).build();
+    let subscriber = tracing_subscriber::registry()
+        .with(Slow(slow).with_filter(INFO))
+        .with(otlp.layer())
+        .with(sentinel);
+    let subscriber = Dispatch::new(subscriber);
+    let lane = tracing::dispatcher::with_default(&subscriber, || {
+        tracing::info_span!("work").in_scope(|| {});
+        let lane = Lane::open(LaneConfig::new("chat-0").with_plan(Plan::GPU));
+        lane.observe_line(include_bytes!(
+            "fixtures/recordings/llama-server-no-gpu-banner-lies.stderr.log"
+        ));
+        lane
+    });
+    // Not under the subscriber: a guard may be dropped anywhere.
+    end(otlp);
+    drop(lane);
+}
+
+#[test]
+fn what_was_found_last_is_told_before_the_exporters_end() {
+    type End = fn(Otlp);
+    let ends: [(&str, End); 3] = [
+        ("drop", drop),
+        ("shutdown", |otlp| otlp.shutdown(ENOUGH).unwrap()),
+        ("flush", |otlp| otlp.flush(Duration::MAX).unwrap()),
+    ];
+    for (case, end) in ends {
+        let collector = Collector::start(Wire::Http);
+        // By timers nothing would be sent before the end.
+        let otlp = to(Wire::Http, collector.endpoint())
+            .variable("OTEL_BSP_SCHEDULE_DELAY", "60000")
+            .variable("OTEL_BLRP_SCHEDULE_DELAY", "60000")
+            .variable("OTEL_METRIC_EXPORT_INTERVAL", "60000");
+        find_and_end(otlp.build().unwrap(), Duration::from_millis(300), end);
+        let received = collector.received();
+        assert!(received.log("serving.placement.cpu_fallback").is_some(), "{case}");
+        assert!(received.span("serving.load").is_some(), "{case}");
+        assert_eq!(received.value("serving.placement.violations"), Some(1.0), "{case}");
+    }
+}
+
+#[test]
+fn a_subscriber_that_hangs_holds_the_end_no_longer_and_costs_only_what_is_not_told() {
+    let collector = Collector::start(Wire::Http);
+    let otlp = to(Wire::Http, collector.endpoint()).build().unwrap();
+    let mut took = Duration::ZERO;
+    find_and_end(otlp, Duration::from_secs(5), |otlp| {
+        let start = Instant::now();
+        otlp.shutdown(Duration::from_secs(1)).unwrap();
+        took = start.elapsed();
+    });
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(collector.received().span("work").is_some());
 }
 
 // === A collector that is away ===

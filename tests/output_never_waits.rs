@@ -1,5 +1,6 @@
 //! The engine never waits for its reader: whatever takes its lines may hang, fail or be full, and a child that prints
 //! megabytes still comes to its end, with each of its lines observed.
+#![cfg(feature = "output")]
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,

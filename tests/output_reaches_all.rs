@@ -1,5 +1,6 @@
 //! Each line of an engine reaches the observer, the log file and the subscriber, whatever is in it and however the
 //! reading ends.
+#![cfg(feature = "output")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use std::fmt::{self, Write as _};

@@ -144,6 +144,21 @@ fn a_load_that_keeps_its_plan_is_told_in_metrics_alone() {
 }
 
 #[test]
+fn a_load_of_no_plan_that_told_nothing_has_its_event_and_breaks_no_plan() {
+    const SILENT: &str = "llama-server-default-verbosity.stderr.log";
+    let out = export(|| {
+        let lane = Lane::open(LaneConfig::new("chat-0"));
+        feed(&lane, &load_of(SILENT));
+        assert!(lane.flush(SOON));
+        lane
+    });
+    let event = out.expect_event("serving.load", "serving.placement.unreported");
+    assert!(event["serving.advice"].contains("LLAMA_ARG_LOG_VERBOSITY=4"));
+    out.expect_no_record("serving.");
+    out.expect_no_point("serving.placement.violations", &[]);
+}
+
+#[test]
 fn a_later_load_that_keeps_the_plan_is_told_as_recovered() {
     let out = export(|| {
         let lane = loaded(BANNER_LIES);

@@ -53,14 +53,17 @@ impl<'a> Question<'a> {
         self
     }
 
-    /// A contender that needs something made beforehand, which is not measured.
-    pub(crate) fn prepared<T>(
+    /// A contender that works on something made beforehand, which is not measured, and that leaves something to be
+    /// done after each batch: `after` is measured too when `is_whole`.
+    pub(crate) fn batched<T>(
         mut self,
         name: &'static str,
+        is_whole: bool,
         mut prepare: impl FnMut() -> T + 'a,
         mut once: impl FnMut(&T) + 'a,
+        mut after: impl FnMut() + 'a,
     ) -> Self {
-        const BATCH: u64 = 64;
+        const BATCH: u64 = 512;
         let run = Box::new(move |times: u64| {
             let mut took = Duration::ZERO;
             let mut left = times;
@@ -70,7 +73,9 @@ impl<'a> Question<'a> {
                 for input in &inputs {
                     once(input);
                 }
-                took += start.elapsed();
+                let without = start.elapsed();
+                after();
+                took += if is_whole { start.elapsed() } else { without };
                 left -= inputs.len() as u64;
             }
             took

@@ -196,7 +196,9 @@ pub enum Finding {
         load: LoadId,
         /// Whether the same load was judged before and now differs.
         again: bool,
-        /// The span event, where the verdict has one: a violation, or a recovery.
+        /// Whether the plan is broken. A load of no plan that told nothing breaks none, and has its event all the same.
+        violates: bool,
+        /// The span event, where the verdict has one: a fault, or a recovery.
         event: Option<SpanEvent>,
         /// The verdict's facts.
         facts: Box<Facts>,

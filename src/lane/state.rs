@@ -68,6 +68,8 @@ pub struct LaneState {
     blind: BTreeMap<BlindCause, Alarm>,
     /// Whether the engine can still be heard.
     hearing: Process,
+    /// Whether it said that it listens.
+    listens: bool,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -104,6 +106,7 @@ impl LaneState {
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
             hearing: Process::Open,
+            listens: false,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -221,8 +224,7 @@ impl LaneState {
                 self.fail_load(cause, Some(&detail), now, out)
             }
             Evidence::Settled => self.settle(now, out),
-            // A router listens before it has any model.
-            Evidence::Listening if self.load.is_some() => self.settle(now, out),
+            Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_loading(now, out);
@@ -254,7 +256,7 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Build { .. } | Evidence::Listening | Evidence::Exiting => {}
+            Evidence::Build { .. } | Evidence::Exiting => {}
         }
     }
 
@@ -284,8 +286,12 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
-        if self.load.as_ref().is_some_and(Load::is_loading) || self.load.is_none() && self.lines > 0
-        {
+        let is_loading = match &self.load {
+            Some(load) => load.is_loading(),
+            // A router that served has nothing to load.
+            None => self.lines > 0 && !self.listens,
+        };
+        if is_loading {
             let how = format!("the engine ended before it was ready: {how}");
             self.fail_load(None, Some(&how), now, out);
         }
@@ -315,6 +321,7 @@ impl LaneState {
         }
         self.blind.clear();
         self.hearing = Process::Open;
+        self.listens = false;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -486,6 +493,14 @@ impl LaneState {
         }
     }
 
+    /// It listens, so that what it loaded is ready. A router listens before it has any model.
+    fn listen(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.listens = true;
+        if self.load.is_some() {
+            self.settle(now, out);
+        }
+    }
+
     /// A line that only a working model prints: a load that never said it was ready, is.
     fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
@@ -521,7 +536,13 @@ impl LaneState {
             None => None,
         };
         let facts = self.placement_facts();
-        out.push(Finding::Judged { load: id, again, event, facts: Box::new(facts.clone()) });
+        out.push(Finding::Judged {
+            load: id,
+            again,
+            violates: violated.is_some(),
+            event,
+            facts: Box::new(facts.clone()),
+        });
         let on = Some(Subject::Load(id));
         for kind in PLACEMENT_FAULTS {
             if violated.is_some() && violated != Some(kind) {

@@ -295,6 +295,18 @@ fn an_engine_that_ends_before_it_is_ready_has_failed_to_load() {
 }
 
 #[test]
+fn a_router_that_ends_has_not_failed_to_load() {
+    let mut router = Bench::gpu();
+    router.take([Evidence::Listening]);
+    let ended = router.act(|lane, now, out| lane.ended("exit status: 0", now, out));
+    assert_eq!(ended, []);
+    let mut wrong = Bench::gpu();
+    wrong.take([Evidence::Verbosity { level: 3 }]);
+    let ended = wrong.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(alarms(&ended), [(AlarmKind::LoadFailed, Raised)], "it never came so far");
+}
+
+#[test]
 fn memory_is_the_cause_of_a_load_that_failed_for_it() {
     let mut bench = Bench::gpu();
     let detail = "cudaMalloc failed: out of memory\n\u{1b}[0m".to_owned();

@@ -20,7 +20,7 @@ use crate::layer::entry::LaneEntry;
 use crate::layer::filter::is_within;
 use crate::layer::meters::Meters;
 use crate::layer::queue::Queue;
-use crate::layer::{Request, Watcher, enter, now, teller};
+use crate::layer::{Request, Watcher, deadline, enter, now, teller};
 use crate::observer::{LaneFinding, Observer};
 use crate::telemetry::gauges::Lanes;
 use crate::telemetry::instruments::{DroppedKind, Instruments};
@@ -269,7 +269,7 @@ impl Hub {
     /// Waits until all that was found before is told; `false` when that takes longer than `timeout`.
     pub(crate) fn flush(self: &Arc<Self>, timeout: Duration) -> bool {
         self.start();
-        self.queue.wait(now() + timeout, now)
+        self.queue.wait(deadline(timeout), now)
     }
 
     // === metrics ===
@@ -284,11 +284,19 @@ impl Hub {
         self.meters.follow(&self.as_lanes(), |made| self.count_in_flight(made));
     }
 
-    /// What was dropped since this was last asked.
-    pub(super) fn take_dropped(&self) -> impl Iterator<Item = (DroppedKind, u64)> {
-        DroppedKind::ALL
-            .into_iter()
-            .map(|kind| (kind, self.dropped[kind as usize].swap(0, Ordering::Relaxed)))
+    /// Tells the instruments what callers and callbacks only counted or kept. Also called while a reader collects, so
+    /// that each collection has all that was recorded before it.
+    pub(super) fn tell_counts(&self) {
+        let Some(instruments) = self.meters.get() else { return };
+        for lane in self.lanes() {
+            lane.tell_counts(&instruments);
+        }
+        for kind in DroppedKind::ALL {
+            let items = self.dropped[kind as usize].swap(0, Ordering::Relaxed);
+            if items > 0 {
+                instruments.dropped(kind, items);
+            }
+        }
     }
 
     pub(super) fn count_dropped(&self, kind: DroppedKind, items: u64) {
@@ -323,6 +331,7 @@ impl Lanes for Hub {
 
     fn collected(&self) {
         self.meters.collected();
+        self.tell_counts();
     }
 }
 

@@ -53,6 +53,11 @@ impl Meters {
         self.made().map(|made| made.instruments)
     }
 
+    /// Whether the instruments were made already.
+    pub(super) fn is_made(&self) -> bool {
+        self.made.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// The instruments, made now if need be. `on_made` is called with new ones. Never called inside a callback.
     pub(super) fn get_or_make(
         &self,

@@ -18,7 +18,7 @@ mod visitors;
 use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -174,6 +174,10 @@ pub(crate) struct Watcher {
     find: FindRequest,
 }
 
+/// The fields of a span that has not named its lane yet.
+#[derive(Debug, Default)]
+struct EarlyFields(Vec<&'static str>);
+
 /// Finds the request that a span is of: itself or one of its parents, with that span's id.
 type FindRequest = fn(&Dispatch, &Id) -> Option<(Id, Arc<Request>)>;
 
@@ -193,16 +197,22 @@ impl Watcher {
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        let (Some(span), Some(lane)) = (ctx.span(id), seen.lane) else { return };
+        let Some(span) = ctx.span(id) else { return };
         if self.hub.is_shadowed() {
             return;
         }
-        let is_known = span.extensions().get::<Arc<Request>>().is_some();
-        if is_known {
-            return;
+        let known = span.extensions().get::<Arc<Request>>().cloned();
+        if let Some(request) = known {
+            return request.has_fields(seen.fields);
         }
-        let Some(lane) = self.hub.lane(&lane) else { return };
-        let request = Request::start(&self.hub, &lane, seen.operation);
+        let EarlyFields(mut fields) = span.extensions_mut().remove().unwrap_or_default();
+        fields.extend(seen.fields);
+        let Some(lane) = seen.lane.and_then(|name| self.hub.lane(&name)) else {
+            span.extensions_mut().replace(EarlyFields(fields));
+            return;
+        };
+        let request = Request::start(&self.hub, &lane, seen.operation.as_deref());
+        request.has_fields(fields);
         span.extensions_mut().replace(request);
     }
 
@@ -321,6 +331,13 @@ where
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// When a wait of at most `timeout` is over. One that is longer than the clock can tell is over in a year.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    let now = now();
+    now.checked_add(timeout).unwrap_or_else(|| now + FAR)
 }
 
 /// Locks. A lock that a panic has poisoned is entered: what it guards is never left half changed.

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use opentelemetry::trace::{Status, TraceContextExt};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
+use opentelemetry::{Context, Key, KeyValue};
 
 use crate::lane::{Facts, Recorded, RequestId};
-use crate::layer::entry::LaneEntry;
+use crate::layer::entry::{Answer, LaneEntry};
 use crate::layer::hub::Hub;
 use crate::layer::{enter, now};
-use crate::telemetry::instruments::{GenAi, Instruments, labels};
+use crate::telemetry::instruments::{GenAi, Instruments, known_operation, labels};
 use crate::telemetry::{names, span_events};
 use crate::throughput::{RateVerdict, Timings};
 
@@ -23,20 +23,22 @@ use crate::throughput::{RateVerdict, Timings};
 pub(crate) struct Request {
     lane: Arc<LaneEntry>,
     id: RequestId,
-    operation: Option<String>,
+    operation: &'static str,
     started: Instant,
     /// The lane's attributes when it started: what is added under them is taken away under them.
     labels: Vec<KeyValue>,
     /// The instruments on which it counts as in flight.
     counted: Mutex<Option<Arc<Instruments>>>,
     context: OnceLock<Context>,
+    /// The attributes that its OpenTelemetry span has, by what was said of it so far.
+    attributes: Mutex<Vec<Key>>,
     is_linked: AtomicBool,
     is_finished: AtomicBool,
 }
 
 impl Request {
     /// A request starts. Called inside callbacks.
-    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<String>) -> Arc<Self> {
+    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<&str>) -> Arc<Self> {
         let started = now();
         let (id, labels) = hub.act(lane, |observer, out| {
             observer.with_lane(out, |state, _| (state.request_started(started), labels(state)))
@@ -44,11 +46,12 @@ impl Request {
         let request = Arc::new(Self {
             lane: lane.clone(),
             id,
-            operation,
+            operation: known_operation(operation),
             started,
             labels,
             counted: Mutex::default(),
             context: OnceLock::new(),
+            attributes: Mutex::default(),
             is_linked: AtomicBool::new(false),
             is_finished: AtomicBool::new(false),
         });
@@ -95,6 +98,11 @@ impl Request {
         self.context.get_or_init(|| context);
     }
 
+    /// Fields of its `tracing` span were given values: they are attributes.
+    pub(super) fn has_fields(&self, fields: Vec<&'static str>) {
+        enter(&self.attributes).extend(fields.into_iter().map(Key::from_static_str));
+    }
+
     /// It was linked to its lane's load when its span was made.
     pub(super) fn set_linked(&self) {
         self.is_linked.store(true, Ordering::Relaxed);
@@ -110,23 +118,29 @@ impl Request {
     /// The answer is there: judges its rate, and tells it on the span, in metrics, by alarms.
     pub(crate) fn record(&self, hub: &Arc<Hub>, timings: Option<&Timings>) -> RateVerdict {
         let at = now();
-        let (recorded, labels, gen_ai) = hub.act(&self.lane, |observer, out| {
+        let recorded = hub.act(&self.lane, |observer, out| {
             observer.with_lane(out, |state, findings| {
-                let recorded = state.record(Some(self.id), timings, at, findings);
-                (recorded, labels(state), GenAi::new(state, self.operation.as_deref()))
+                state.record(Some(self.id), timings, at, findings)
             })
         });
         let told = recorded.timings.as_ref().or(timings);
-        let instruments = hub.instruments();
-        instruments.judged(&labels, told, recorded.judgement);
-        if let Some(told) = told {
-            instruments.answered(&gen_ai, told);
+        let duration = (!self.is_finished.swap(true, Ordering::Relaxed)).then(|| {
+            told.and_then(|it| it.duration)
+                .unwrap_or_else(|| at.saturating_duration_since(self.started))
+        });
+        let answer = Answer {
+            operation: self.operation,
+            judgement: recorded.judgement,
+            timings: told.map(Timings::numbers),
+            duration,
+        };
+        if !hub.meters.is_made() {
+            hub.instruments();
         }
-        if !self.is_finished.swap(true, Ordering::Relaxed) {
-            let duration = told
-                .and_then(|it| it.duration)
-                .unwrap_or_else(|| at.saturating_duration_since(self.started));
-            instruments.finished(&gen_ai, duration, None);
+        if let Some(answer) = self.lane.answers.keep(answer) {
+            let observer = enter(&self.lane.observer);
+            let (labels, state) = (labels(observer.lane()), observer.lane());
+            answer.tell(&hub.instruments(), &labels, state);
         }
         if let Some(context) = self.context() {
             self.describe(context, &recorded, told);
@@ -138,14 +152,13 @@ impl Request {
     pub(crate) fn fail(&self, hub: &Arc<Hub>, error_type: &str) {
         if let Some(context) = self.context() {
             let span = context.span();
-            span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+            self.set(&span, vec![KeyValue::new(names::ERROR_TYPE, error_type.to_owned())]);
             span.set_status(Status::error(error_type.to_owned()));
         }
         if self.is_finished.swap(true, Ordering::Relaxed) {
             return;
         }
-        let gen_ai = hub
-            .act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation.as_deref()));
+        let gen_ai = hub.act(&self.lane, |observer, _| GenAi::new(observer.lane(), self.operation));
         let duration = now().saturating_duration_since(self.started);
         hub.instruments().finished(&gen_ai, duration, Some(error_type));
     }
@@ -166,12 +179,11 @@ impl Request {
             timing_source: facts.timing_source,
             ..Facts::default()
         };
-        span.set_attributes(span_events::attributes(&self.lane.name, &own));
+        let mut attributes = span_events::attributes(&self.lane.name, &own);
         let provider = facts.engine.as_deref().map(span_events::provider);
-        span.set_attributes(provider.map(|provider| KeyValue::new(names::PROVIDER, provider)));
-        if let Some(timings) = timings {
-            span.set_attributes(span_events::response_attributes(timings));
-        }
+        attributes.extend(provider.map(|provider| KeyValue::new(names::PROVIDER, provider)));
+        attributes.extend(timings.into_iter().flat_map(span_events::response_attributes));
+        self.set(&span, attributes);
         if let Some(load) = self.lane.load_link()
             && !self.is_linked.swap(true, Ordering::Relaxed)
         {
@@ -180,5 +192,15 @@ impl Request {
         for (event, facts) in &recorded.events {
             span_events::add(context, *event, &self.lane.name, facts);
         }
+    }
+
+    /// Sets the attributes that the span does not have yet. The SDK would keep, and export, a key as often as it is
+    /// set.
+    fn set(&self, span: &SpanRef<'_>, mut attributes: Vec<KeyValue>) {
+        let mut known = enter(&self.attributes);
+        attributes.retain(|attribute| !known.contains(&attribute.key));
+        known.extend(attributes.iter().map(|attribute| attribute.key.clone()));
+        drop(known);
+        span.set_attributes(attributes);
     }
 }

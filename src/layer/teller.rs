@@ -55,7 +55,7 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
             // As above.
             let _ = catch_unwind(AssertUnwindSafe(|| watch.look(&hub, at)));
         }
-        tell_counts(&hub);
+        hub.tell_counts();
         queue.ended(round);
     }
 }
@@ -76,35 +76,9 @@ fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
     let standing = own.iter().filter(|(_, alarm)| alarm.is_active());
     unseen.extend(standing.map(|(cause, _)| (Vec::new(), *cause)));
     drop(own);
-    let Some(instruments) = hub.meters.get() else { return };
     for (labels, cause) in unseen {
-        instruments.unseen(&labels, cause, passed);
-    }
-}
-
-/// What callbacks only counted.
-fn tell_counts(hub: &Arc<Hub>) {
-    let Some(instruments) = hub.meters.get() else { return };
-    for lane in hub.lanes() {
-        tell_lane_counts(hub, &lane);
-    }
-    for (kind, items) in hub.take_dropped().filter(|(_, items)| *items > 0) {
-        instruments.dropped(kind, items);
-    }
-}
-
-fn tell_lane_counts(hub: &Arc<Hub>, lane: &LaneEntry) {
-    let Some(instruments) = hub.meters.get() else { return };
-    let (lines, truncated) = lane.counts.take();
-    if truncated == 0 && lines.iter().all(|(_, lines)| *lines == 0) {
-        return;
-    }
-    let labels = labels(enter(&lane.observer).lane());
-    for (kind, lines) in lines.into_iter().filter(|(_, lines)| *lines > 0) {
-        instruments.lines(&labels, kind, lines);
-    }
-    if truncated > 0 {
-        instruments.truncated(&labels, truncated);
+        // Blindness is something found: it may be all that ever is.
+        hub.instruments().unseen(&labels, cause, passed);
     }
 }
 
@@ -120,7 +94,7 @@ fn tell(hub: &Arc<Hub>, item: Item) {
             telling.tell(finding, context);
         }
         Item::Closed(lane) => {
-            tell_lane_counts(hub, &lane);
+            lane.tell_last_counts(&hub.instruments());
             if let Some(dispatch) = dispatch {
                 let open = std::mem::take(&mut *enter(&lane.loads));
                 for mut span in open.into_values() {
@@ -144,7 +118,10 @@ impl Telling<'_> {
     fn tell(&self, finding: Finding, context: Option<Context>) {
         match finding {
             Finding::LoadStarted { load, .. } => self.start_load(load),
-            Finding::Judged { load, again, event, facts } => {
+            Finding::Judged { load, again, violates, event, facts } => {
+                if violates {
+                    self.count_violation(&facts);
+                }
                 self.judge_load(load, again, event, &facts);
             }
             Finding::LoadFailed { load, facts } => self.fail_load(load, &facts),
@@ -183,15 +160,13 @@ impl Telling<'_> {
         }
     }
 
+    fn count_violation(&self, facts: &Facts) {
+        let (Some(verdict), cause) = (facts.verdict, facts.causes.first().copied()) else { return };
+        let labels = self.labels();
+        self.hub.instruments().placement_violated(&labels, verdict, cause);
+    }
+
     fn judge_load(&self, load: LoadId, again: bool, event: Option<SpanEvent>, facts: &Facts) {
-        if let (Some(SpanEvent::Fault(_)), Some(verdict)) = (event, facts.verdict) {
-            let labels = self.labels();
-            self.hub.instruments().placement_violated(
-                &labels,
-                verdict,
-                facts.causes.first().copied(),
-            );
-        }
         self.end_load(load, again, |span| {
             span.describe(&self.name, facts);
             if let Some(event) = event {

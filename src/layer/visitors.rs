@@ -58,10 +58,13 @@ pub(super) struct RequestVisitor {
     pub(super) lane: Option<String>,
     /// The operation; `None` when the span has no such field.
     pub(super) operation: Option<String>,
+    /// All fields that have a value: they are attributes of its OpenTelemetry span.
+    pub(super) fields: Vec<&'static str>,
 }
 
 impl Visit for RequestVisitor {
     fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.push(field.name());
         match field.name() {
             names::LANE_NAME => self.lane = Some(value.to_owned()),
             names::OPERATION => self.operation = Some(value.to_owned()),
@@ -70,6 +73,7 @@ impl Visit for RequestVisitor {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.fields.push(field.name());
         match field.name() {
             names::LANE_NAME => self.lane = formatted(value),
             names::OPERATION => self.operation = formatted(value),

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use opentelemetry::InstrumentationScope;
-use opentelemetry::logs::LoggerProvider;
+use opentelemetry::logs::{LogRecord, Logger, LoggerProvider, Severity};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
-use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::dispatcher::Dispatch;
 use tracing::level_filters::LevelFilter;
@@ -126,7 +126,7 @@ impl<S> Filter<S> for AlarmFilter {
 }
 
 struct AlarmLayer {
-    bridge: OpenTelemetryTracingBridge<Scoped, SdkLogger>,
+    bridge: OpenTelemetryTracingBridge<Scoped, ScopedLogger>,
     voice: Arc<Voice>,
 }
 
@@ -147,9 +147,30 @@ where
 struct Scoped(SdkLoggerProvider);
 
 impl LoggerProvider for Scoped {
-    type Logger = SdkLogger;
+    type Logger = ScopedLogger;
 
-    fn logger_with_scope(&self, _: InstrumentationScope) -> SdkLogger {
-        self.0.logger_with_scope(super::scope())
+    fn logger_with_scope(&self, _: InstrumentationScope) -> ScopedLogger {
+        ScopedLogger(self.0.logger_with_scope(super::scope()))
+    }
+}
+
+/// Emits records under our scope's name. The exporter takes a record's target for it where there is one, and the
+/// bridge sets that of the event.
+struct ScopedLogger(SdkLogger);
+
+impl Logger for ScopedLogger {
+    type LogRecord = SdkLogRecord;
+
+    fn create_log_record(&self) -> SdkLogRecord {
+        self.0.create_log_record()
+    }
+
+    fn emit(&self, mut record: SdkLogRecord) {
+        record.set_target(names::SCOPE);
+        self.0.emit(record);
+    }
+
+    fn event_enabled(&self, level: Severity, target: &str, name: Option<&str>) -> bool {
+        self.0.event_enabled(level, target, name)
     }
 }

@@ -99,6 +99,7 @@ pub use health::{ExportHealth, ExportTrouble, TroubleKind, collector_unreachable
 pub use signal::Signal;
 pub use variables::IgnoredSetting;
 
+use crate::layer::{self as sentinel, deadline, now};
 use crate::telemetry::names;
 use transport::Transport;
 use voice::Voice;
@@ -195,22 +196,26 @@ impl Otlp {
         &self.ignored
     }
 
-    /// Sends what is there, and waits for it. Blocks the thread for at most `timeout`.
+    /// Sends what is there, what the sentinel has found and not told yet among it, and waits for it. Blocks the thread
+    /// for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`FlushError`] if something was not delivered.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
+        let deadline = deadline(timeout);
+        self.tell_findings(timeout);
         let results = self.each_provider(
             SdkTracerProvider::force_flush,
             SdkMeterProvider::force_flush,
             SdkLoggerProvider::force_flush,
         );
-        self.collect(&results, timeout)
+        self.collect(&results, deadline, timeout)
     }
 
-    /// Sends what is left, and ends all exports. Blocks the thread for at most `timeout`; a drop
-    /// does the same with [`DROP_TIMEOUT`](Self::DROP_TIMEOUT), and tells nobody how it went.
+    /// Sends what is left, what the sentinel has found and not told yet among it, and ends all exports. Blocks the
+    /// thread for at most `timeout`; a drop does the same with [`DROP_TIMEOUT`](Self::DROP_TIMEOUT), and tells nobody
+    /// how it went.
     ///
     /// # Errors
     ///
@@ -221,6 +226,8 @@ impl Otlp {
 
     fn end(&mut self, timeout: Duration) -> Result<(), FlushError> {
         self.is_shut_down = true;
+        let deadline = deadline(timeout);
+        self.tell_findings(timeout);
         // Time for exports that are given up to end, so that it is noted and said what was lost.
         let grace = (timeout / 10).min(Duration::from_millis(200));
         let results = self.each_provider(
@@ -228,14 +235,20 @@ impl Otlp {
             move |metrics| metrics.shutdown_with_timeout(timeout),
             move |logs| logs.shutdown_with_timeout(timeout),
         );
-        let mut ended = self.collect(&results, timeout.saturating_sub(grace));
+        let nearly = deadline.checked_sub(grace).unwrap_or(deadline);
+        let ended = self.collect(&results, nearly, timeout);
         if let (Some(transport), Err(FlushError::TimedOut { .. })) = (&self.transport, &ended) {
             transport.give_up();
-            drop(self.collect(&results, grace));
-            ended = Err(FlushError::TimedOut { after: timeout });
+            drop(self.collect(&results, deadline, timeout));
         }
         self.voice.say_kept();
         ended
+    }
+
+    /// Has the sentinel tell what it has found, so that it can be sent. It has half of the time for it: a subscriber
+    /// that hangs must not cost what is told already.
+    fn tell_findings(&self, timeout: Duration) {
+        self.voice.within(|| sentinel::flush(timeout / 2));
     }
 
     /// Does the same with each provider, on a thread of its own: these calls block, some without a
@@ -256,16 +269,16 @@ impl Otlp {
         results
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the end of a program is an edge")]
+    /// Waits for the providers, at most until the deadline, which is `timeout` from the call's start.
     fn collect(
         &self,
         results: &mpsc::Receiver<OTelSdkResult>,
+        deadline: Instant,
         timeout: Duration,
     ) -> Result<(), FlushError> {
-        let deadline = Instant::now() + timeout;
         let mut failed = None;
         loop {
-            match results.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match results.recv_timeout(deadline.saturating_duration_since(now())) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failed = Some(FlushError::Sdk { reason: error.to_string() }),
                 Err(mpsc::RecvTimeoutError::Timeout) => {

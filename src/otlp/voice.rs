@@ -50,10 +50,15 @@ impl Voice {
 
     /// Says one line. Never called from within a layer, where it would be lost.
     pub(super) fn say(&self, line: &Line) {
+        self.within(|| line.say());
+    }
+
+    /// Does something under the subscriber that hears the lines.
+    pub(super) fn within<R>(&self, act: impl FnOnce() -> R) -> R {
         let subscriber = lock(&self.subscriber).as_ref().and_then(WeakDispatch::upgrade);
         match subscriber {
-            Some(subscriber) => dispatcher::with_default(&subscriber, || line.say()),
-            None => line.say(),
+            Some(subscriber) => dispatcher::with_default(&subscriber, act),
+            None => act(),
         }
     }
 }

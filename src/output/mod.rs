@@ -129,8 +129,9 @@ pub struct OutputSummary {
 /// let reader = OutputReader::new(&lane).with_log_file(LogFile::new("/var/log/engines/chat-0.log"));
 /// let reading = tokio::spawn(reader.run(engine.stdout.take(), engine.stderr.take()));
 ///
-/// lane.ended(&engine.wait().await?.to_string());
-/// let summary = reading.await?;
+/// let status = engine.wait().await?;
+/// let summary = reading.await?; // its last words come before its end
+/// lane.ended(&status.to_string());
 /// assert_eq!(summary.dropped_log_lines, 0, "{summary:?}");
 /// # Ok(()) }
 /// ```

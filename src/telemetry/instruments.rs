@@ -114,15 +114,18 @@ pub(crate) fn labels(lane: &LaneState) -> Vec<KeyValue> {
     labels
 }
 
+/// An operation as metrics name it.
+pub(crate) fn known_operation(operation: Option<&str>) -> &'static str {
+    OPERATIONS.into_iter().find(|known| Some(*known) == operation).unwrap_or(names::OTHER)
+}
+
 /// The attributes of one request's `gen_ai.*` metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct GenAi(Vec<KeyValue>);
 
 impl GenAi {
     /// Those of a request on `lane`.
-    pub(crate) fn new(lane: &LaneState, operation: Option<&str>) -> Self {
-        let operation =
-            OPERATIONS.into_iter().find(|known| Some(*known) == operation).unwrap_or(names::OTHER);
+    pub(crate) fn new(lane: &LaneState, operation: &'static str) -> Self {
         let provider =
             lane.engine().map_or_else(|| names::OTHER.to_owned(), |engine| provider(engine));
         let mut attributes = vec![

@@ -301,9 +301,15 @@ impl Exported {
     }
 }
 
-/// Attributes as text, by key.
+/// Attributes as text, by key. No key comes twice.
+#[track_caller]
 pub fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    attributes.iter().map(|attribute| (attribute.key.to_string(), text(&attribute.value))).collect()
+    let mut by_key = BTreeMap::new();
+    for KeyValue { key, value, .. } in attributes {
+        let earlier = by_key.insert(key.to_string(), text(value));
+        assert_eq!(earlier, None, "`{key}` comes twice in {attributes:#?}");
+    }
+    by_key
 }
 
 fn text(value: &Value) -> String {

@@ -14,11 +14,8 @@ use serving_sentinel::layer::Lane;
 /// The lines of a recording under `tests/fixtures/recordings`.
 pub fn recording(name: &str) -> Vec<Vec<u8>> {
     let path = format!("{}/tests/fixtures/recordings/{name}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = std::fs::read(&path).unwrap_or_else(|error| {
-        panic!(
-            "{path}: {error}; recordings are part of the repository, and not of the packaged crate"
-        )
-    });
+    let bytes = std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{path}: {error}; recordings are part of the repository"));
     bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
 

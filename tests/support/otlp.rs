@@ -88,6 +88,8 @@ pub(crate) struct Item<T> {
     pub(crate) resource_schema: String,
     pub(crate) scope: InstrumentationScope,
     pub(crate) scope_schema: String,
+    /// Which of all export requests it came in, counted from 1.
+    pub(crate) export: usize,
     pub(crate) data: T,
 }
 
@@ -106,6 +108,7 @@ pub(crate) struct Received {
     pub(crate) metrics: Vec<Item<Metric>>,
     pub(crate) logs: Vec<Item<LogRecord>>,
     pub(crate) requests: Vec<Headers>,
+    exports: usize,
 }
 
 impl Received {
@@ -228,6 +231,13 @@ impl Collector {
     /// What it has received so far.
     pub(crate) fn received(&self) -> Received {
         self.shared.state.lock().unwrap().0.clone()
+    }
+
+    /// What it has received since this was last called.
+    pub(crate) fn take(&self) -> Received {
+        let mut state = self.shared.state.lock().unwrap();
+        let exports = state.0.exports;
+        std::mem::replace(&mut state.0, Received { exports, ..Received::default() })
     }
 
     /// Waits until something is there, and gives it.
@@ -421,7 +431,10 @@ impl Service {
     }
 
     fn keep<T>(&self, request: T, keep: fn(T, &mut Received)) {
-        keep(request, &mut self.0.state.lock().unwrap().0);
+        let mut state = self.0.state.lock().unwrap();
+        state.0.exports += 1;
+        keep(request, &mut state.0);
+        drop(state);
         self.0.changed.notify_all();
     }
 
@@ -508,6 +521,7 @@ fn keep_traces(request: ExportTraceServiceRequest, received: &mut Received) {
                 resource_schema: of_resource.schema_url.clone(),
                 scope: of_scope.scope.clone().unwrap_or_default(),
                 scope_schema: of_scope.schema_url.clone(),
+                export: received.exports,
                 data,
             }));
         }
@@ -522,6 +536,7 @@ fn keep_metrics(request: ExportMetricsServiceRequest, received: &mut Received) {
                 resource_schema: of_resource.schema_url.clone(),
                 scope: of_scope.scope.clone().unwrap_or_default(),
                 scope_schema: of_scope.schema_url.clone(),
+                export: received.exports,
                 data,
             }));
         }
@@ -536,6 +551,7 @@ fn keep_logs(request: ExportLogsServiceRequest, received: &mut Received) {
                 resource_schema: of_resource.schema_url.clone(),
                 scope: of_scope.scope.clone().unwrap_or_default(),
                 scope_schema: of_scope.schema_url.clone(),
+                export: received.exports,
                 data,
             }));
         }

@@ -68,7 +68,7 @@ fn exported() -> BTreeMap<String, String> {
 
     let lane = loaded();
     let labels = labels(&lane);
-    let gen_ai = GenAi::new(&lane, Some("chat"));
+    let gen_ai = GenAi::new(&lane, known_operation(Some("chat")));
     let mut timings = Timings::new(TimingSource::EngineResponse);
     timings.decode_rate = TokensPerSecond::new(10.0);
     timings.prefill_rate = TokensPerSecond::new(100.0);
@@ -195,7 +195,7 @@ fn an_operation_nobody_knows_makes_no_series_of_its_own() {
     for (operation, expected) in
         [(Some("chat"), "chat"), (Some("/v1/x?y=1"), names::OTHER), (None, names::OTHER)]
     {
-        let GenAi(attributes) = GenAi::new(&lane, operation);
+        let GenAi(attributes) = GenAi::new(&lane, known_operation(operation));
         let found =
             attributes.iter().find(|attribute| attribute.key.as_str() == names::OPERATION).unwrap();
         assert_eq!(found.value.as_str(), expected);
