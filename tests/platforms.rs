@@ -8,6 +8,7 @@ use serving_sentinel::evidence::Cause;
 use serving_sentinel::lane::{Finding, LaneConfig, Policy};
 use serving_sentinel::observer::Observer;
 use serving_sentinel::placement::{Basis, PlacementVerdict, Plan};
+use serving_sentinel::throughput::TokensPerSecond;
 
 /// What became of a log.
 #[derive(Debug, PartialEq)]
@@ -39,7 +40,7 @@ fn read(lines: impl Iterator<Item = String>, plan: Plan) -> Judged {
             }
             Finding::IntervalRate { rate, .. } => rates.push(rate.get()),
             Finding::LoggedRate { timings, .. } => {
-                rates.extend(timings.decode_rate.map(|rate| rate.get()));
+                rates.extend(timings.decode_rate.map(TokensPerSecond::get));
             }
             _ => {}
         }

@@ -234,7 +234,7 @@ fn a_rate_that_only_the_log_tells_is_counted() {
 
 #[test]
 fn the_rate_of_an_interval_is_the_lanes_and_counts_no_request() {
-    let line = |rate, running| {
+    let interval_line = |rate, running| {
         format!(
             "INFO 06-13 11:38:03 [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
              throughput: {rate} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 0.6%"
@@ -246,7 +246,7 @@ fn the_rate_of_an_interval_is_the_lanes_and_counts_no_request() {
             b"INFO 06-13 11:36:10 [__init__.py:244] Automatically detected platform cuda.",
         );
         for (rate, running) in [("0.0", 0), ("120.0", 2), ("160.0", 2), ("0.0", 0)] {
-            lane.observe_line(line(rate, running).as_bytes());
+            lane.observe_line(interval_line(rate, running).as_bytes());
         }
         lane
     });

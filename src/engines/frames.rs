@@ -74,7 +74,7 @@ fn dated_level(line: &[u8]) -> Option<&[u8]> {
     clock(rest.strip_prefix(b" ")?)?.strip_prefix(b" ")
 }
 
-/// `[2026-09-17 11:37:01 TP0] `, `[11:37:01 DP0 TP0] `: SGLang. A bare time in brackets is other programs' as well.
+/// `[2026-09-17 11:37:01 TP0] `, `[11:37:01 DP0 TP0] `: that of `SGLang`. A bare time in brackets is other programs' as well.
 fn bracketed_time(line: &[u8]) -> Option<&[u8]> {
     let inside = line.strip_prefix(b"[")?;
     let dated = date(inside);

@@ -166,7 +166,7 @@ impl LaneState {
                 self.process.backends = self.process.backends.max(backends);
             }
             Evidence::Platform { device, residence } => {
-                self.take_platform(device, residence, now, out)
+                self.take_platform(device, residence, now, out);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
             Evidence::LoadBegins { role: Role::Main, .. } => {
@@ -221,11 +221,26 @@ impl LaneState {
             }
             Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
             Evidence::LoadFailed { cause, detail } => {
-                self.fail_load(cause, Some(&detail), now, out)
+                self.fail_load(cause, Some(&detail), now, out);
             }
             Evidence::Settled => self.settle(now, out),
             Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
+            Evidence::Decode { .. }
+            | Evidence::Prefill { .. }
+            | Evidence::Interval { .. }
+            | Evidence::DecodeProgress { .. }
+            | Evidence::PrefillProgress { .. }
+            | Evidence::TaskLaunched { .. }
+            | Evidence::TaskReleased { .. }
+            | Evidence::ContextShift { .. } => self.take_work(&evidence, now, out),
+            Evidence::Build { .. } | Evidence::Exiting => {}
+        }
+    }
+
+    /// Takes one fact of requests being served.
+    fn take_work(&mut self, evidence: &Evidence, now: Instant, out: &mut Vec<Finding>) {
+        match *evidence {
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_loading(now, out);
                 self.log_rate(tokens, milliseconds, rate, now);
@@ -256,7 +271,7 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Build { .. } | Evidence::Exiting => {}
+            _ => {}
         }
     }
 
@@ -720,7 +735,7 @@ impl LaneState {
                 if is_enough || self.is_standing(AlarmKind::Degraded) {
                     let suspects = self.suspects(running, now);
                     let advice = Some(slow_advice(&suspects));
-                    let facts = Facts { suspects, advice, ..facts };
+                    let facts = Facts { advice, suspects, ..facts };
                     self.observe_alarm(AlarmKind::Degraded, true, None, facts, now, out);
                 }
             } else {
