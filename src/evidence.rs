@@ -297,6 +297,22 @@ pub enum Evidence {
     Settled,
     /// The server answers requests. Unlike [`Settled`](Self::Settled) it can come without any model (a router).
     Listening,
+    /// The process serves no model itself: it starts a child for each, and passes on what they print.
+    Routes,
+    /// A router starts the child that serves a model.
+    ChildBegins {
+        /// The model's name, as the router's operator gave it.
+        model: String,
+        /// The port that the child's lines come under.
+        port: String,
+    },
+    /// A router's child has ended.
+    ChildEnds {
+        /// The model's name.
+        model: String,
+        /// Its exit status, as printed.
+        status: String,
+    },
     /// The engine is on its way out.
     Exiting,
     /// The engine calls itself a debug build.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engines::{Matcher, Service, StreamState};
-use crate::lane::{Finding, LaneConfig, LaneState, Policy};
+use crate::evidence::Evidence;
+use crate::lane::{BlindCause, Finding, LaneConfig, LaneState, Policy};
 
 /// Watches one engine's output.
 #[derive(Debug)]
@@ -53,27 +54,37 @@ impl Observer {
     /// Takes one line, without its line end.
     pub fn line(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<LaneFinding>) -> LineKind {
         let read = self.matcher.recognise(bytes, &mut self.stream);
-        let mut findings = Vec::new();
         let says_something = !read.evidence.is_empty();
-        let lane = self.lane_of(read.service, says_something);
-        // Lines of other services come here as long as they say nothing; they do not name this lane's engine anew.
-        let engine = read.engine.as_ref().filter(|_| says_something || lane.engine().is_none());
-        lane.line(engine, now, &mut findings);
-        for evidence in read.evidence {
-            lane.take(evidence, now, &mut findings);
+        for evidence in &read.evidence {
+            self.follow_router(evidence, now, out);
         }
-        if !findings.is_empty() {
-            let name = lane.config().name().clone();
-            out.extend(findings.into_iter().map(|finding| (name.clone(), finding)));
+        match self.lane_of(read.service, says_something) {
+            Some(lane) => Self::act(lane, out, |lane, findings| {
+                // Lines of other services come here as long as they say nothing; they do not name this lane's engine
+                // anew.
+                let engine = read.engine.as_ref();
+                let engine = engine.filter(|_| says_something || lane.engine().is_none());
+                lane.line(engine, now, findings);
+                for evidence in read.evidence {
+                    lane.take(evidence, now, findings);
+                }
+            }),
+            None => self.with_lane(out, |lane, findings| {
+                lane.blind(BlindCause::TooManyLanes, true, now, findings);
+            }),
         }
         if says_something { LineKind::Evidence } else { LineKind::Other }
     }
 
-    /// The lane a line is of. A service gets a lane of its own with its first evidence.
-    fn lane_of(&mut self, service: Option<Service>, says_something: bool) -> &mut LaneState {
-        let Some(service) = service else { return &mut self.lane };
-        let is_known = self.within.contains_key(&service);
-        if !is_known {
+    /// The lane a line is of. A service gets a lane of its own with its first evidence; `None` when there is no room
+    /// for it, as its facts would be taken for another's.
+    fn lane_of(
+        &mut self,
+        service: Option<Service>,
+        says_something: bool,
+    ) -> Option<&mut LaneState> {
+        let Some(service) = service else { return Some(&mut self.lane) };
+        if !self.within.contains_key(&service) {
             let is_lane_itself = match &service {
                 Service::RouterChild(_) => false,
                 Service::Named(_) if says_something => {
@@ -81,15 +92,70 @@ impl Observer {
                 }
                 Service::Named(_) => true,
             };
-            if is_lane_itself || !says_something || self.within.len() >= Self::MAX_WITHIN {
-                return &mut self.lane;
+            if is_lane_itself || !says_something {
+                return Some(&mut self.lane);
             }
+            let (Service::RouterChild(name) | Service::Named(name)) = &service;
+            let config = self.named(name);
+            self.open_within(service.clone(), config);
         }
-        let (config, policy) = (self.lane.config(), self.policy);
-        self.within.entry(service).or_insert_with_key(|service| {
-            let (Service::RouterChild(name) | Service::Named(name)) = service;
-            LaneState::new(config.named(format!("{}/{name}", config.name())), policy)
-        })
+        self.within.get_mut(&service)
+    }
+
+    /// A lane of that name within this one.
+    fn named(&self, name: &str) -> LaneConfig {
+        let config = self.lane.config();
+        config.named(format!("{}/{name}", config.name()))
+    }
+
+    fn open_within(&mut self, service: Service, config: LaneConfig) {
+        if self.within.len() < Self::MAX_WITHIN {
+            self.within.insert(service, LaneState::new(config, self.policy));
+        }
+    }
+
+    /// Knows a router's children by their models: a model that is loaded anew, under another port, is the same lane.
+    fn follow_router(&mut self, evidence: &Evidence, now: Instant, out: &mut Vec<LaneFinding>) {
+        match evidence {
+            Evidence::ChildBegins { model, port } => {
+                let service = Service::RouterChild(port.as_str().into());
+                // Whoever had the port before is gone, whether its end was seen or not.
+                for old in [self.child_of(model), Some(service.clone())].into_iter().flatten() {
+                    let Some(mut lane) = self.within.remove(&old) else { continue };
+                    Self::act(&mut lane, out, |lane, findings| lane.close(now, findings));
+                    if lane.config().model().is_some_and(|known| **known == **model) {
+                        self.within.insert(service.clone(), lane);
+                    }
+                }
+                if !self.within.contains_key(&service) {
+                    let config = self.named(model).with_model(model.as_str());
+                    self.open_within(service, config);
+                }
+            }
+            Evidence::ChildEnds { model, status } => {
+                let Some(service) = self.child_of(model) else { return };
+                let Some(lane) = self.within.get_mut(&service) else { return };
+                let how = format!("exit status: {status}");
+                Self::act(lane, out, |lane, findings| lane.ended(&how, now, findings));
+                // A load that failed stands until a later one does not.
+                if lane.alarms().next().is_none() {
+                    self.within.remove(&service);
+                }
+                self.with_lane(out, |lane, findings| {
+                    lane.blind(BlindCause::TooManyLanes, false, now, findings);
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// The router's child that serves that model.
+    fn child_of(&self, model: &str) -> Option<Service> {
+        let serves = |(service, lane): &(&Service, &LaneState)| {
+            matches!(service, Service::RouterChild(_))
+                && lane.config().model().is_some_and(|known| **known == *model)
+        };
+        self.within.iter().find(serves).map(|(service, _)| service.clone())
     }
 
     /// Hands the lane the time, a request or a word of the caller; findings go to `out` under its name.
@@ -130,7 +196,7 @@ impl Observer {
         &self.lane
     }
 
-    /// The lane, and those found within its stream: a router's children, services of one log.
+    /// The lane first, and those found within its stream: a router's children, services of one log.
     pub fn lanes(&self) -> impl Iterator<Item = &LaneState> {
         std::iter::once(&self.lane).chain(self.within.values())
     }

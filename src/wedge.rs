@@ -53,6 +53,7 @@ impl WedgePolicy {
 /// One piece of work in flight, and when it last got anywhere.
 #[derive(Clone, Copy, Debug)]
 struct Work {
+    begun: Instant,
     progressed: Instant,
     decoding: bool,
 }
@@ -72,14 +73,20 @@ impl<K> Default for Stalls<K> {
 impl<K: Copy + Ord> Stalls<K> {
     /// Work begins: it queues or reads its prompt.
     pub(crate) fn begin(&mut self, key: K, now: Instant) {
-        self.works.insert(key, Work { progressed: now, decoding: false });
+        self.works.insert(key, Work { begun: now, progressed: now, decoding: false });
     }
 
     /// Work got on. Progress of work that was never begun tells nothing: its beginning may have been long ago.
     pub(crate) fn progress(&mut self, key: K, decoding: bool, now: Instant) {
         if let Some(work) = self.works.get_mut(&key) {
-            *work = Work { progressed: now, decoding: work.decoding || decoding };
+            work.progressed = now;
+            work.decoding |= decoding;
         }
+    }
+
+    /// When that work began; `None` when it did not, or is over.
+    pub(crate) fn begun(&self, key: K) -> Option<Instant> {
+        self.works.get(&key).map(|work| work.begun)
     }
 
     /// Work is over. Says whether there was any.

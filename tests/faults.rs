@@ -200,10 +200,10 @@ fn impossible_progress_is_told_on_a_span_of_its_own() {
     exporting(|exports| {
         let lane = open();
         feed(&lane, &load_of(ON_GPU));
-        let line = "0.05.000.000 I slot print_timing: id  2 | task 7 | prompt processing, n_tokens =  36864, \
+        let progress = "0.05.000.000 I slot print_timing: id  2 | task 7 | prompt processing, n_tokens =  36864, \
                     progress = 1.24, t =  21.09 s / 1748.02 tokens per second";
         for _ in 0..4 {
-            lane.observe_line(line.as_bytes());
+            lane.observe_line(progress.as_bytes());
         }
         let received = exports.take();
         // The load's own span left with its verdict.

@@ -408,6 +408,7 @@ async fn wrong_use_is_refused_with_what_to_do() {
 #[tokio::test]
 async fn an_engine_that_ends_by_itself_ends_the_gateway_with_its_code() {
     for (script, code, how) in [
+        ("exit 4", 4, "exit status: 4"),
         ("echo hello; exit 3", 3, "exit status: 3"),
         ("echo hello; exit 0", 1, "exit status: 0"),
         ("echo hello; kill -9 $$", 137, "signal: 9"),

@@ -212,6 +212,117 @@ fn an_ended_lane_disappears_from_the_gauges() {
     closed.expect_no_point("serving.alarms.active", &[LANE]);
 }
 
+/// What a router prints of a child, in order, as the child's own lines are passed on under its port.
+fn router_child(lane: &Lane, model: &str, port: u16, recorded: &str) {
+    let spawned = format!(
+        "0.00.100.000 I srv          load: spawning server instance with name={model} on port {port}"
+    );
+    lane.observe_line(spawned.as_bytes());
+    for line in recording(recorded) {
+        lane.observe_line(&[format!("[{port}] ").as_bytes(), &line].concat());
+    }
+}
+
+fn router() -> Lane {
+    let lane = Lane::open(LaneConfig::new("router").with_plan(Plan::GPU));
+    lane.observe_line(
+        b"0.00.034.429 I srv  llama_server: starting server in router mode. models will be \
+          automatically loaded on-demand",
+    );
+    lane.observe_line(b"0.00.040.000 I srv  llama_server: listening on http://127.0.0.1:8080");
+    lane
+}
+
+#[test]
+fn a_router_has_no_model_and_its_children_are_lanes_by_their_models() {
+    let out = export(|| {
+        let lane = router();
+        lane.ready();
+        // One after the other, as with `--models-max 1`: each comes under a port of its own.
+        for port in 40_000..40_200 {
+            router_child(&lane, "gemma", port, BANNER_LIES);
+            lane.observe_line(
+                b"0.00.200.000 I srv           run: instance name=gemma exited with status 0",
+            );
+        }
+        router_child(&lane, "other", 50_000, ON_GPU);
+        assert!(lane.flush(SOON));
+        let within = lane.snapshots_within();
+        assert_eq!(within.iter().map(|lane| &*lane.name).collect::<Vec<_>>(), ["router/other"]);
+        lane
+    });
+    let lane = |name| [("serving.lane.name", name)];
+    let state = |name, verdict| {
+        let [lane] = lane(name);
+        out.value("serving.placement.state", &[lane, ("serving.placement.verdict", verdict)])
+    };
+    assert_eq!(state("router/other", "gpu"), 1.0);
+    out.expect_no_point("serving.placement.state", &lane("router/gemma"));
+    assert_eq!(
+        out.value("serving.placement.violations", &lane("router/gemma")),
+        200.0,
+        "each load of it is judged"
+    );
+    assert_eq!(out.value("serving.throughput.judged", &lane("router/gemma")), 200.0);
+    for metric in ["serving.placement.violations", "serving.throughput.judged"] {
+        out.expect_no_point(metric, &lane("router"));
+    }
+    out.expect_no_record("serving.placement.unreported");
+    out.expect_no_record("serving.sentinel.blind");
+
+    let ended = export(|| {
+        let lane = router();
+        lane.ended("exit status: 0");
+        lane
+    });
+    ended.expect_no_record("serving.engine.load_failed");
+}
+
+#[test]
+fn a_routers_child_that_fails_to_load_stands_until_it_loads() {
+    let out = export(|| {
+        let lane = router();
+        lane.observe_line(
+            b"0.00.100.000 I srv          load: spawning server instance with name=gemma on port 40000",
+        );
+        lane.observe_line(
+            b"0.00.200.000 I srv           run: instance name=gemma exited with status 1",
+        );
+        assert!(lane.flush(SOON));
+        assert_eq!(lane.snapshots_within().len(), 1, "what failed is still shown");
+        router_child(&lane, "gemma", 40_001, ON_GPU);
+        lane
+    });
+    let states: Vec<_> = out
+        .records("serving.engine.load_failed")
+        .iter()
+        .map(|record| record.attributes["serving.alarm.state"].clone())
+        .collect();
+    assert_eq!(states, ["raised", "cleared"]);
+}
+
+#[test]
+fn services_beyond_the_room_for_lanes_are_blindness_and_nobody_elses_facts() {
+    let out = export(|| {
+        let lane = Lane::open(config());
+        feed(&lane, &load_of(ON_GPU));
+        for port in 40_000..40_100 {
+            let banner =
+                format!("[{port}] 0.00.644.155 I load_tensors: offloaded 0/19 layers to GPU");
+            lane.observe_line(banner.as_bytes());
+        }
+        lane
+    });
+    assert_eq!(
+        out.value("serving.placement.state", &[LANE, ("serving.placement.verdict", "gpu")]),
+        1.0
+    );
+    assert_eq!(
+        out.record("serving.sentinel.blind").attributes["serving.blind.cause"],
+        "too_many_lanes"
+    );
+}
+
 // === requests ===
 
 #[test]

@@ -154,7 +154,9 @@ fn print(text: &str) {
 }
 
 fn rows(lanes: &[Lane]) -> Vec<Row> {
-    lanes.iter().filter_map(Lane::snapshot).map(|lane| Row::of(&lane)).collect()
+    let with_those_within =
+        |lane: &Lane| lane.snapshot().into_iter().chain(lane.snapshots_within());
+    lanes.iter().flat_map(with_those_within).map(|lane| Row::of(&lane)).collect()
 }
 
 #[cfg(unix)]

@@ -186,6 +186,23 @@ pub(super) static KINDS: &[Kind] = &[
     },
     Kind { name: "settled", required: &[], optional: &[], make: |_| Some(Evidence::Settled) },
     Kind { name: "listening", required: &[], optional: &[], make: |_| Some(Evidence::Listening) },
+    Kind { name: "routes", required: &[], optional: &[], make: |_| Some(Evidence::Routes) },
+    Kind {
+        name: "child_begins",
+        required: &["model", "port"],
+        optional: &[],
+        make: |r| {
+            Some(Evidence::ChildBegins { model: r.string("model")?, port: r.string("port")? })
+        },
+    },
+    Kind {
+        name: "child_ends",
+        required: &["model", "status"],
+        optional: &[],
+        make: |r| {
+            Some(Evidence::ChildEnds { model: r.string("model")?, status: r.string("status")? })
+        },
+    },
     Kind { name: "exiting", required: &[], optional: &[], make: |_| Some(Evidence::Exiting) },
     Kind {
         name: "debug_build",

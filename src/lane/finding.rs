@@ -226,6 +226,8 @@ pub enum Finding {
         timings: Box<Timings>,
         /// What is made of it.
         judgement: RateJudgement,
+        /// What is known of it and its lane.
+        facts: Box<Facts>,
     },
     /// What all running requests decoded together in an interval, from the engine's log. It is no request: it counts
     /// among the rates, under its own source, and not among the judged requests.
@@ -237,6 +239,8 @@ pub enum Finding {
         /// What is made of one request's share; `None` for an interval that cannot be judged: it starts or ends idle,
         /// nobody said what to expect, or requests of ours tell it better.
         judgement: Option<RateJudgement>,
+        /// What is known of its lane.
+        facts: Box<Facts>,
     },
     /// An alarm is raised, renewed or cleared.
     Alarm {

@@ -47,8 +47,10 @@ mod tests {
 
     #[test]
     fn an_interval_is_a_decode_rate_by_the_table() {
-        // (case, intervals as (rate, running, rank), what the last one says of one request)
-        let rows: &[(&str, &[(f64, u32, Option<u32>)], Option<f64>)] = &[
+        /// Rate, running, rank.
+        type Line = (f64, u32, Option<u32>);
+        // What the last interval of each row says of one request.
+        let rows: &[(&str, &[Line], Option<f64>)] = &[
             ("the first that is seen", &[(40.0, 1, None)], None),
             ("the first after idle", &[(0.0, 0, None), (40.0, 1, None)], None),
             ("running at both ends", &[(40.0, 1, None), (44.0, 1, None)], Some(44.0)),

@@ -98,6 +98,11 @@ impl Load {
         }
     }
 
+    /// Whether it is judged and its block was told to its end: the loader has nothing to add.
+    pub(super) fn is_done(&self) -> bool {
+        !self.takes_block() && self.takes_loader_lines()
+    }
+
     /// Whether a line of a block is of this load, and not of the next, which nothing announced.
     pub(super) fn takes_loader_lines(&self) -> bool {
         self.takes_block()

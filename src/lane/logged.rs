@@ -73,9 +73,13 @@ impl LoggedRates {
         Self::push(&mut self.told, told, now);
     }
 
-    /// A request of ours told nothing: the log may have.
-    pub(super) fn claim_any(&mut self) -> Option<Timings> {
-        self.unclaimed.pop_front().map(|(timings, _)| timings)
+    /// A request of ours told no rate: the log may have, since it began. A line of another count is of another request.
+    pub(super) fn claim(&mut self, tokens: Option<u64>, begun: Option<Instant>) -> Option<Timings> {
+        let told = Told { tokens, rate: None };
+        let found = self.unclaimed.iter().position(|(logged, at)| {
+            told.is_same(logged.into()) && begun.is_none_or(|begun| *at >= begun)
+        })?;
+        self.unclaimed.remove(found).map(|(timings, _)| timings)
     }
 
     /// The logged rates that nobody claims in time: requests that are not ours.

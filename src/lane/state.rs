@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
-use crate::placement::{
-    Account, Backends, Basis, Devices, Placement, PlacementVerdict, ProcessFacts, StatedFault,
-};
+use crate::placement::{Account, Basis, Placement, PlacementVerdict, ProcessFacts, StatedFault};
 use crate::throughput::{
     Expectation, RateJudgement, RateVerdict, TimingSource, Timings, TokensPerSecond, compare, judge,
 };
@@ -49,8 +47,12 @@ pub struct LaneState {
     engine: Option<Arc<str>>,
     lines: u64,
     process: ProcessFacts,
+    /// The engine is a router: models are loaded by its children, each a lane of its own.
+    routes: bool,
     load: Option<Load>,
     loads: u64,
+    /// A device was chosen after the present load was done: for the next, whose opening line comes later.
+    chosen_ahead: Option<Evidence>,
     requests: Stalls<RequestId>,
     request_count: u64,
     slots: Stalls<u32>,
@@ -91,8 +93,10 @@ impl LaneState {
             policy,
             lines: 0,
             process: ProcessFacts::default(),
+            routes: false,
             load: None,
             loads: 0,
+            chosen_ahead: None,
             requests: Stalls::default(),
             request_count: 0,
             slots: Stalls::default(),
@@ -149,21 +153,9 @@ impl LaneState {
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
-            Evidence::DeviceSeen { residence, .. } => {
-                let devices = match residence {
-                    Residence::Accelerator => Devices::Accelerator,
-                    Residence::Host => Devices::HostOnly,
-                    Residence::Unknown => Devices::NotListed,
-                };
-                self.process.devices = self.process.devices.max(devices);
-            }
+            Evidence::DeviceSeen { residence, .. } => self.process.see_device(residence),
             Evidence::BackendLoaded { backend, residence } => {
-                let backends = match residence {
-                    Residence::Accelerator if backend == "RPC" => Backends::Remote,
-                    Residence::Accelerator => Backends::Local,
-                    Residence::Host | Residence::Unknown => Backends::HostOnly,
-                };
-                self.process.backends = self.process.backends.max(backends);
+                self.process.see_backend(&backend, residence);
             }
             Evidence::Platform { device, residence } => {
                 self.take_platform(device, residence, now, out);
@@ -200,6 +192,9 @@ impl LaneState {
                 }
                 self.tell_load(evidence, now);
             }
+            Evidence::DeviceChosen { .. } if self.load.as_ref().is_some_and(Load::is_done) => {
+                self.chosen_ahead = Some(evidence);
+            }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
             | Evidence::LayerRange { .. }
@@ -234,7 +229,14 @@ impl LaneState {
             | Evidence::TaskLaunched { .. }
             | Evidence::TaskReleased { .. }
             | Evidence::ContextShift { .. } => self.take_work(&evidence, now, out),
-            Evidence::Build { .. } | Evidence::Exiting => {}
+            Evidence::Routes => {
+                self.routes = true;
+                self.load = None;
+            }
+            Evidence::Build { .. }
+            | Evidence::ChildBegins { .. }
+            | Evidence::ChildEnds { .. }
+            | Evidence::Exiting => {}
         }
     }
 
@@ -242,18 +244,18 @@ impl LaneState {
     fn take_work(&mut self, evidence: &Evidence, now: Instant, out: &mut Vec<Finding>) {
         match *evidence {
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.log_rate(tokens, milliseconds, rate, now);
                 if let Some(slot) = slot {
                     self.slots.progress(slot, true, now);
                 }
             }
             Evidence::Interval { rate, running, rank } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.take_interval(rate, running, rank, now, out);
             }
             Evidence::Prefill { tokens, rate, .. } => {
-                self.settle_loading(now, out);
+                self.settle_working(now, out);
                 self.prefill = Some((tokens, rate.and_then(TokensPerSecond::new)));
             }
             Evidence::DecodeProgress { slot, .. } => self.slots.progress(slot, true, now),
@@ -278,6 +280,9 @@ impl LaneState {
     /// The caller knows that the engine answers (its health endpoint says so): the verdict is due, as soon as lines
     /// that are still on their way have arrived.
     pub fn ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -292,7 +297,8 @@ impl LaneState {
     /// logs that are read after the fact.
     pub fn conclude(&mut self, now: Instant, out: &mut Vec<Finding>) {
         // An engine that tells of no load, and yet that it will run on the CPU.
-        if self.load.is_none() && self.process.faults.iter().any(|fault| fault.decides) {
+        let decides = self.process.faults.iter().any(|fault| fault.decides);
+        if self.load.is_none() && !self.routes && decides {
             self.begin_load(now, out);
         }
         self.settle_loading(now, out);
@@ -301,10 +307,11 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
+        // An engine that ends in silence was not ready either. One that listened was, if it had a model at all, and one
+        // whose end is told twice ended once.
         let is_loading = match &self.load {
             Some(load) => load.is_loading(),
-            // A router that served has nothing to load.
-            None => self.lines > 0 && !self.listens,
+            None => !self.routes && !self.listens && !matches!(self.hearing, Process::Ended),
         };
         if is_loading {
             let how = format!("the engine ended before it was ready: {how}");
@@ -341,7 +348,9 @@ impl LaneState {
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
+        self.routes = false;
         self.load = None;
+        self.chosen_ahead = None;
     }
 
     /// Says that the sentinel cannot see for `cause`, or that it can again.
@@ -425,7 +434,9 @@ impl LaneState {
                 Some(told)
             }
             told => {
-                from_log = self.logged.claim_any().map(|logged| merge(told, logged));
+                let begun = request.and_then(|request| self.requests.begun(request));
+                let tokens = told.and_then(|told| told.decode_tokens);
+                from_log = self.logged.claim(tokens, begun).map(|logged| merge(told, logged));
                 from_log.as_ref().or(told)
             }
         };
@@ -489,12 +500,14 @@ impl LaneState {
     // === loads ===
 
     fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        self.hearing = Process::Open;
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
         self.hearing = Process::Open;
         let load = LoadId(self.loads);
         self.load = Some(Load::new(load));
+        if let Some(chosen) = self.chosen_ahead.take() {
+            self.tell_load(chosen, now);
+        }
         self.slots.clear();
         self.intervals.clear();
         self.impossible = ImpossibleProgress::default();
@@ -516,7 +529,16 @@ impl LaneState {
         }
     }
 
-    /// A line that only a working model prints: a load that never said it was ready, is.
+    /// A line that only a working model prints: a load that never said it was ready, is, and one whose lines were never
+    /// seen is unreported. What an ended process left in its pipe tells of no load.
+    fn settle_working(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.load.is_none() && !matches!(self.hearing, Process::Ended) {
+            self.settle(now, out);
+        }
+        self.settle_loading(now, out);
+    }
+
+    /// A load that is on is judged as it stands.
     fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
             self.settle(now, out);
@@ -525,6 +547,9 @@ impl LaneState {
 
     /// The load is done, or later evidence has settled: the verdict.
     fn settle(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.routes {
+            return;
+        }
         if self.load.is_none() {
             self.begin_load(now, out);
         }
@@ -701,6 +726,7 @@ impl LaneState {
             out.push(Finding::LoggedRate {
                 timings: Box::new(timings),
                 judgement: recorded.judgement,
+                facts: Box::new(recorded.facts),
             });
         }
     }
@@ -747,7 +773,8 @@ impl LaneState {
         }
         let Some(rate) = TokensPerSecond::new(rate) else { return };
         let judgement = judged.map(|(_, judgement)| judgement);
-        out.push(Finding::IntervalRate { rate, running, judgement });
+        let facts = Box::new(self.base_facts());
+        out.push(Finding::IntervalRate { rate, running, judgement, facts });
     }
 
     /// The facts of a rate that was judged: its lane's placement, and what was expected.

@@ -243,6 +243,32 @@ fn a_load_that_no_line_opens_is_opened_by_its_first_loader_line() {
 }
 
 #[test]
+fn a_device_chosen_before_the_line_that_opens_a_load_is_of_that_load() {
+    let chosen =
+        Evidence::DeviceChosen { device: "CUDA0".to_owned(), residence: Residence::Accelerator };
+    let seen =
+        Evidence::DeviceSeen { device: "CUDA0".to_owned(), residence: Residence::Accelerator };
+    let mut bench = Bench::gpu();
+    bench.take([seen, chosen.clone()]);
+    bench.take(on_gpu());
+    bench.take([chosen]);
+    let reload = bench.take(on_cpu());
+    assert_eq!(verdicts(&reload).first().map(|(load, ..)| *load), Some(LoadId(2)));
+    let causes = &bench.lane.placement().unwrap().causes;
+    assert_eq!(causes, &[], "the device was not disabled: it was chosen");
+}
+
+#[test]
+fn an_engine_that_works_and_whose_load_was_never_seen_is_unreported() {
+    let mut bench = Bench::gpu();
+    let joined = bench.take([logged(48, 83.75)]);
+    assert_eq!(alarms(&joined), [(AlarmKind::Unreported, Raised)]);
+    bench.act(|lane, now, out| lane.ended("exit status: 0", now, out));
+    let left_over = bench.take([logged(48, 83.75)]);
+    assert_eq!(verdicts(&left_over), [], "what is left in the pipe tells of no load");
+}
+
+#[test]
 fn the_callers_word_waits_for_lines_that_are_on_their_way() {
     let mut bench = Bench::gpu();
     bench.take([begins(Role::Main)]);
@@ -287,6 +313,11 @@ fn an_engine_that_ends_before_it_is_ready_has_failed_to_load() {
     let ended = bench.act(|lane, now, out| lane.ended("exit status: 1", now, out));
     assert!(matches!(ended.first(), Some(Finding::LoadFailed { load: LoadId(1), facts })
         if facts.cause_detail.as_deref().is_some_and(|detail| detail.contains("exit status: 1"))));
+    let mut silent = Bench::gpu();
+    let ended = silent.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(alarms(&ended), [(AlarmKind::LoadFailed, Raised)], "not one line, and gone");
+    let again = silent.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(again, [], "an end told twice is one end");
     let mut ready = Bench::gpu();
     ready.take(on_cpu());
     let ended = ready.act(|lane, now, out| lane.ended("exit status: 0", now, out));
@@ -555,8 +586,20 @@ fn a_request_counts_once_from_its_best_source() {
     let blind = bench.lane.record(None, None, bench.now, &mut out);
     assert_eq!(blind.judgement.verdict, RateVerdict::NoTimings);
 
+    bench.take([logged(48, 83.75)]);
+    let mut one_token = timings(1, 1.0);
+    one_token.decode_rate = None;
+    let (short, _) = bench.record(&one_token);
+    assert_eq!(short.facts.decode_rate, None, "a line of another count is of another request");
+    bench.at(61);
+    let later = bench.lane.request_started(bench.now);
+    let cut = bench.lane.record(Some(later), None, bench.now, &mut out);
+    assert_eq!(cut.facts.decode_rate, None, "a line from before is of another request");
+    bench.record(&timings(48, 83.754_332));
+    assert_eq!(rate_of(&bench.at(67).tick()), 0, "it was left for the request that it is of");
+
     bench.take([logged(32, 4.0)]);
-    let foreign = bench.at(70).tick();
+    let foreign = bench.at(80).tick();
     assert_eq!(rate_of(&foreign), 1, "a request that is not ours");
     assert_eq!(alarms(&foreign), [(AlarmKind::Degraded, Raised)]);
 }

@@ -180,6 +180,15 @@ impl Lane {
         Some(LaneSnapshot::of(enter(&lane.observer).lane()))
     }
 
+    /// How the lanes found within this one's stream are now, by name: a router's children, further services of one log.
+    pub fn snapshots_within(&self) -> Vec<LaneSnapshot> {
+        let Some(Watch { lane, .. }) = &self.inner.watch else { return Vec::new() };
+        let mut within: Vec<_> =
+            enter(&lane.observer).lanes().skip(1).map(LaneSnapshot::of).collect();
+        within.sort_by(|one, other| one.name.cmp(&other.name));
+        within
+    }
+
     /// Waits until all that was found so far, on this lane and others of the same layer, is told: at most `timeout`.
     /// `true` when all is told.
     pub fn flush(&self, timeout: Duration) -> bool {

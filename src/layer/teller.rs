@@ -19,7 +19,7 @@ use crate::layer::load_span::LoadSpan;
 use crate::layer::queue::{Next, Queue};
 use crate::layer::{enter, now};
 use crate::telemetry::alarms::{Told, say};
-use crate::telemetry::instruments::{DroppedKind, labels};
+use crate::telemetry::instruments::{DroppedKind, labels, labels_of};
 use crate::telemetry::span_events;
 
 const THREAD: &str = "serving-sentinel";
@@ -133,12 +133,12 @@ impl Telling<'_> {
                     span_events::add(&context, event, &self.name, &facts);
                 }
             }
-            Finding::LoggedRate { timings, judgement } => {
-                let labels = self.labels();
+            Finding::LoggedRate { timings, judgement, facts } => {
+                let labels = self.labels(&facts);
                 self.hub.instruments().judged(&labels, Some(&timings), judgement);
             }
-            Finding::IntervalRate { rate, judgement, .. } => {
-                self.hub.instruments().interval(&self.labels(), rate, judgement);
+            Finding::IntervalRate { rate, judgement, facts, .. } => {
+                self.hub.instruments().interval(&self.labels(&facts), rate, judgement);
             }
             Finding::Alarm { kind, transition, on, facts } => {
                 let Some(dispatch) = self.dispatch else { return };
@@ -162,7 +162,7 @@ impl Telling<'_> {
 
     fn count_violation(&self, facts: &Facts) {
         let (Some(verdict), cause) = (facts.verdict, facts.causes.first().copied()) else { return };
-        let labels = self.labels();
+        let labels = self.labels(facts);
         self.hub.instruments().placement_violated(&labels, verdict, cause);
     }
 
@@ -222,10 +222,8 @@ impl Telling<'_> {
         enter(&self.lane.loads).insert(self.name.clone(), span);
     }
 
-    /// The metric attributes of the lane that is told of.
-    fn labels(&self) -> Vec<opentelemetry::KeyValue> {
-        let observer = enter(&self.lane.observer);
-        let state = observer.lanes().find(|state| *state.config().name() == self.name);
-        labels(state.unwrap_or(observer.lane()))
+    /// The metric attributes of the lane that is told of, which may be gone by now.
+    fn labels(&self, facts: &Facts) -> Vec<opentelemetry::KeyValue> {
+        labels_of(&self.name, facts.engine.as_ref(), facts.model.as_ref())
     }
 }

@@ -52,6 +52,24 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
+    /// The process says that it sees a device.
+    pub(crate) fn see_device(&mut self, residence: Residence) {
+        self.devices = self.devices.max(match residence {
+            Residence::Accelerator => Devices::Accelerator,
+            Residence::Host => Devices::HostOnly,
+            Residence::Unknown => Devices::NotListed,
+        });
+    }
+
+    /// The process says that it loaded a backend library.
+    pub(crate) fn see_backend(&mut self, backend: &str, residence: Residence) {
+        self.backends = self.backends.max(match residence {
+            Residence::Accelerator if backend == "RPC" => Backends::Remote,
+            Residence::Accelerator => Backends::Local,
+            Residence::Host | Residence::Unknown => Backends::HostOnly,
+        });
+    }
+
     /// Keeps what is true of the whole process: causes that no later load of it can change.
     pub(crate) const fn concerns(cause: Cause) -> bool {
         matches!(

@@ -67,7 +67,7 @@ fn for_cause(verdict: PlacementVerdict, cause: Option<Cause>, account: &Account)
         Some(Cause::OutOfMemory) => {
             "free device memory, or use a smaller context (`-c`), a smaller quantisation or fewer parallel slots"
         }
-        Some(Cause::LayersLimited) if account.host_override.is_some() => {
+        None | Some(Cause::LayersLimited) if account.host_override.is_some() => {
             "remove the tensor overrides (`-ot`, `--cpu-moe`) that keep the weights on the host"
         }
         Some(Cause::LayersLimited) => "ask for all layers (`-ngl all`, or a number above the model's layers)",

@@ -153,12 +153,12 @@ fn share(account: &Account, weights: Weights) -> Option<f64> {
         Weights::Some => {}
     }
     let told = account.weights();
+    // A part that is the whole is refuted by the verdict: the banner of a load with overrides, embeddings held twice.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of sizes and of layer counts")]
-    let ratio = |part: u64, whole: u64| (whole > 0).then(|| (part as f64 / whole as f64).min(1.0));
+    let ratio = |part: u64, whole: u64| (part < whole).then(|| part as f64 / whole as f64);
     let by_bytes = (told.accelerator > 0)
         .then(|| {
-            // A mapped span is no size, so it takes the model's own size to know the whole. Tied embeddings are held
-            // twice: then the bytes say all, and the layers know better.
+            // A mapped span is no size, so it takes the model's own size to know the whole.
             let held = told.accelerator.saturating_add(account.held_on_host());
             match account.weight_bytes() {
                 Some(all) => ratio(told.accelerator, all.max(held)),
@@ -170,9 +170,10 @@ fn share(account: &Account, weights: Weights) -> Option<f64> {
     let by_layer_lines = account.layers_by_residence().and_then(|(accelerator, host)| {
         ratio(accelerator.into(), u64::from(accelerator) + u64::from(host))
     });
-    let by_banner = account
-        .weight_layers()
-        .and_then(|(offloaded, total)| ratio(offloaded.into(), total.into()));
+    // Layers that overflow are counted as offloaded, and their big tensors are on the host.
+    let by_banner = account.weight_layers().and_then(|(offloaded, total)| {
+        ratio(offloaded.saturating_sub(account.overflow.unwrap_or(0)).into(), total.into())
+    });
     by_bytes.or(by_layer_lines).or(by_banner)
 }
 

@@ -282,6 +282,18 @@ fn a_verdict_is_judged_against_the_plan() {
         weights(a, "CUDA_Host", Host, 2000);
     };
     let all: Tell = |a, _| weights(a, "CUDA0", Accelerator, 4000);
+    let overridden: Tell = |a, _| {
+        weights(a, "CUDA0", Accelerator, 2000);
+        weights(a, "CPU_Mapped", Host, 4000);
+        a.banner = Some((33, 33));
+        a.host_override = Some("tensor overrides to CPU".to_owned());
+    };
+    let overflowing: Tell = |a, _| {
+        weights(a, "CUDA0", Accelerator, 2000);
+        weights(a, "CPU_Mapped", Host, 4000);
+        a.banner = Some((33, 33));
+        a.overflow = Some(12);
+    };
     let nothing: Tell = |_, _| {};
     let at_least = |share| Plan::gpu_at_least(share).unwrap();
     let rows: &[(&str, Plan, Tell, PlacementVerdict, bool)] = &[
@@ -303,6 +315,10 @@ fn a_verdict_is_judged_against_the_plan() {
         ("half, all", Plan::ALL_ON_GPU, half, Partial, true),
         ("half, cpu", Plan::Cpu, half, Partial, false),
         ("half, unknown", Plan::Unknown, half, Partial, false),
+        ("overrides under a banner of all, all", Plan::ALL_ON_GPU, overridden, Partial, true),
+        ("overrides under a banner of all, gpu", Plan::GPU, overridden, Partial, false),
+        ("overflow under a banner of all, all", Plan::ALL_ON_GPU, overflowing, Partial, true),
+        ("overflow of 12 in 33, at least 0.6", at_least(0.6), overflowing, Partial, false),
         ("all, all", Plan::ALL_ON_GPU, all, Gpu, false),
         ("all, cpu", Plan::Cpu, all, Gpu, false),
         ("nothing, gpu", Plan::GPU, nothing, Unreported, true),

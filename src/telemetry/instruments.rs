@@ -2,7 +2,7 @@
 //!
 //! Per-request ids stay off metrics, and attributes are those of the contract in one fixed order.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -108,9 +108,18 @@ impl DroppedKind {
 /// The attributes of one lane's metrics: lane, engine, model, those that are known.
 pub(crate) fn labels(lane: &LaneState) -> Vec<KeyValue> {
     let config = lane.config();
-    let mut labels = vec![KeyValue::new(names::LANE_NAME, config.name().clone())];
-    labels.extend(lane.engine().map(|engine| KeyValue::new(names::ENGINE_NAME, engine.clone())));
-    labels.extend(config.model().map(|model| KeyValue::new(names::REQUEST_MODEL, model.clone())));
+    labels_of(config.name(), lane.engine(), config.model())
+}
+
+/// The attributes of a lane that may have ended since: as a finding of it tells them.
+pub(crate) fn labels_of(
+    name: &Arc<str>,
+    engine: Option<&Arc<str>>,
+    model: Option<&Arc<str>>,
+) -> Vec<KeyValue> {
+    let mut labels = vec![KeyValue::new(names::LANE_NAME, name.clone())];
+    labels.extend(engine.map(|engine| KeyValue::new(names::ENGINE_NAME, engine.clone())));
+    labels.extend(model.map(|model| KeyValue::new(names::REQUEST_MODEL, model.clone())));
     labels
 }
 

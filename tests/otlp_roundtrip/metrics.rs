@@ -9,11 +9,12 @@ use crate::{
     COLLAPSING, EXPECTATION_SOURCE, EXPECTED_RATE, HEALTHY, LANES, LYING, Lane, MODEL, SILENT,
 };
 
-/// The last export in which all engines lived and all were judged.
+/// A late export in which all engines lived and all were judged.
 fn alive() -> Series {
-    let exports = Series::exports(&RUN.received);
     let judged = |series: &Series| series.of("serving.placement.state").values().sum::<f64>();
-    let alive = exports.into_iter().rfind(|series| judged(series) == 4.0);
+    let exports = Series::exports(&RUN.received).into_iter();
+    // Gauges are read one after the other: while the last of these was, an engine may have ended.
+    let alive = exports.filter(|series| judged(series) == 4.0).rev().nth(1);
     alive.expect("no export shows four verdicts at once")
 }
 

@@ -30,7 +30,7 @@ pub(crate) static RUN: LazyLock<Run> = LazyLock::new(|| {
             // Quick, so that each state of the run is seen.
             .env("OTEL_BSP_SCHEDULE_DELAY", "50")
             .env("OTEL_BLRP_SCHEDULE_DELAY", "50")
-            .env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+            .env("OTEL_METRIC_EXPORT_INTERVAL", "200");
         let mut child = command.spawn().unwrap();
         let process = child.id().unwrap();
         let loads = |received: &Received| {

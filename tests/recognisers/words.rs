@@ -111,6 +111,13 @@ fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
         }
         Evidence::Settled => ("settled", vec![]),
         Evidence::Listening => ("listening", vec![]),
+        Evidence::Routes => ("routes", vec![]),
+        Evidence::ChildBegins { model, port } => {
+            ("child_begins", vec![told("model", model), told("port", port)])
+        }
+        Evidence::ChildEnds { model, status } => {
+            ("child_ends", vec![told("model", model), told("status", status)])
+        }
         Evidence::Exiting => ("exiting", vec![]),
         Evidence::DebugBuild { detail: words } => ("debug_build", detail(words)),
         Evidence::Decode { tokens, milliseconds, rate, slot, task } => {
