@@ -122,9 +122,11 @@ impl Observer {
                 // Whoever had the port before is gone, whether its end was seen or not.
                 for old in [self.child_of(model), Some(service.clone())].into_iter().flatten() {
                     let Some(mut lane) = self.within.remove(&old) else { continue };
-                    Self::act(&mut lane, out, |lane, findings| lane.close(now, findings));
                     if lane.config().model().is_some_and(|known| **known == **model) {
+                        Self::act(&mut lane, out, |lane, findings| lane.end(now, findings));
                         self.within.insert(service.clone(), lane);
+                    } else {
+                        Self::act(&mut lane, out, |lane, findings| lane.close(now, findings));
                     }
                 }
                 if !self.within.contains_key(&service) {

@@ -172,6 +172,20 @@ fn a_global_meter_provider_that_is_set_late_is_found() {
 }
 
 #[test]
+fn an_engine_that_starts_again_ends_no_blindness_of_the_filter() {
+    let filter = EnvFilter::new("serving_sentinel=off");
+    under(registry().with(SentinelLayer::default()).with(filter), || {
+        let lane = Lane::open(LaneConfig::new("chat-0"));
+        let blind = || lane.snapshot().map(|lane| lane.blind);
+        drop(lane.request_span("chat"));
+        lane.ended("exit status: 0");
+        assert_eq!(blind(), Some(vec![]));
+        drop(lane.request_span("chat"));
+        assert_eq!(blind(), Some(vec![BlindCause::SpansFiltered]));
+    });
+}
+
+#[test]
 fn the_time_in_blindness_is_counted() {
     let providers = Providers::new();
     let (listener, heard) = listener();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::Sampler;
 use serving_sentinel::lane::{LaneConfig, Policy};
-use serving_sentinel::layer::{Lane, SentinelLayer};
+use serving_sentinel::layer::{Lane, SentinelLayer, flush};
 use serving_sentinel::placement::Plan;
 use serving_sentinel::span_ext::SpanExt as _;
 use serving_sentinel::throughput::{RateVerdict, TimingSource, Timings, TokensPerSecond};
@@ -323,6 +323,54 @@ fn services_beyond_the_room_for_lanes_are_blindness_and_nobody_elses_facts() {
     );
 }
 
+#[test]
+fn an_alarm_of_a_lane_that_is_closed_ends() {
+    let failed = export(|| {
+        let lane = Lane::open(config());
+        lane.observe_line(load_of(BANNER_LIES)[0].as_slice());
+        lane.ended("exit status: 1");
+        drop(lane);
+    });
+    let slow = export(|| {
+        let span = loaded(ON_GPU).request_span("chat");
+        span.in_scope(|| {});
+        span.record_timings(&decoded(4.0));
+    });
+    for (out, name) in
+        [(failed, "serving.engine.load_failed"), (slow, "serving.throughput.degraded")]
+    {
+        let states: Vec<_> = out
+            .records(name)
+            .iter()
+            .map(|record| record.attributes["serving.alarm.state"].clone())
+            .collect();
+        assert_eq!(states, ["raised", "expired"], "{name}");
+        out.expect_no_point("serving.alarms.active", &[LANE]);
+    }
+}
+
+#[test]
+fn of_two_lanes_of_one_name_both_go_on_and_the_newer_is_shown() {
+    let providers = Providers::new();
+    let (ears, heard) = listener();
+    let stack = tracing_subscriber::registry().with(providers.sentinel()).with(ears);
+    providers.export(stack, || {
+        let older = Lane::open(config());
+        let newer = Lane::open(config());
+        older.observe_line(&load_of(ON_GPU)[0]);
+        // Judged by the passing of time alone.
+        older.ready();
+        heard.expect("serving.placement.unreported");
+
+        let unreported = [LANE, ("serving.placement.verdict", "unreported")];
+        let shown = || providers.collect().value("serving.placement.state", &unreported);
+        assert_eq!(shown(), 0.0, "the newer is loading");
+        drop(newer);
+        assert_eq!(shown(), 1.0, "the older is the one that is left");
+        older
+    });
+}
+
 // === requests ===
 
 #[test]
@@ -611,12 +659,57 @@ fn a_request_that_makes_no_progress_is_told_while_it_is_open() {
     assert_eq!(raised.trace, Some(trace), "the log record leads to the request's trace");
 }
 
+#[test]
+fn a_request_that_was_never_entered_is_told_too() {
+    let providers = Providers::new();
+    let (ears, heard) = listener();
+    let mut policy = Policy::default();
+    policy.wedge = WedgePolicy::default().with_bulk_budget(Duration::ZERO);
+    let layers = tracing_subscriber::registry()
+        .with(providers.otel())
+        .with(providers.bridge())
+        .with(providers.builder().policy(policy).build())
+        .with(ears);
+    let out = providers.export(layers, || {
+        let lane = loaded(ON_GPU);
+        let stuck = lane.request_span("chat");
+        heard.expect("serving.engine.wedged");
+        drop(stuck);
+        lane
+    });
+    out.expect_event("chat gemma-3-270m", "serving.engine.wedged");
+    let trace = out.span("chat gemma-3-270m").span_context.trace_id().to_string();
+    assert_eq!(out.records("serving.engine.wedged")[0].trace, Some(trace));
+}
+
+#[test]
+fn a_lane_that_is_closed_with_requests_in_flight_has_none_at_their_end() {
+    let out = export(|| {
+        let lane = loaded(ON_GPU);
+        let open = [lane.request_span("chat"), lane.request_span("chat")];
+        assert_eq!(open[0].record_timings(&decoded(90.0)), Some(RateVerdict::OnPar));
+        drop(lane);
+        assert_eq!(open[1].record_timings(&decoded(90.0)), Some(RateVerdict::OnPar));
+    });
+    assert_eq!(out.value("serving.requests.in_flight", &[LANE]), 0.0);
+    assert_eq!(out.value("serving.throughput.judged", &[LANE]), 2.0);
+}
+
+#[test]
+fn a_wait_without_an_end_ends() {
+    export(|| {
+        let lane = loaded(ON_GPU);
+        assert!(lane.flush(Duration::MAX) && flush(Duration::MAX));
+        lane
+    });
+}
+
 // === lines that a program logs itself ===
 
 #[test]
 fn events_of_a_named_target_are_engine_lines() {
     type Say = fn(&[String]);
-    let rows: [(&str, Say); 4] = [
+    let rows: [(&str, Say); 6] = [
         ("my_app::engine", |lines| {
             for line in lines {
                 info!(target: "my_app::engine", "{line}");
@@ -633,12 +726,24 @@ fn events_of_a_named_target_are_engine_lines() {
                 info!(target: "my_app::engine", %line, "said");
             }
         }),
+        ("debug", |lines| {
+            for line in lines {
+                info!(target: "my_app::engine", lane = ?"debug", ?line);
+            }
+        }),
+        ("my_app::engine::log", |lines| {
+            for line in lines {
+                log::info!(target: "my_app::engine::log", "{line}");
+                log::info!(target: "my_app::engineer", "{line}");
+            }
+        }),
         ("whole", |lines| {
             info!(target: "my_app::engine::stderr", lane = "whole", line = %lines.join("\r\n"));
         }),
     ];
     let lines: Vec<_> =
         load_of(BANNER_LIES).into_iter().map(|line| String::from_utf8(line).unwrap()).collect();
+    tracing_log::LogTracer::init().unwrap();
     for (lane, say) in rows {
         let providers = Providers::new();
         let sentinel = providers.builder().engine_target("my_app::engine").build();
@@ -672,6 +777,23 @@ fn a_lane_that_events_named_gives_way_to_one_that_is_opened() {
     });
     assert_eq!(attributes(&out.span("serving.load").attributes)["serving.placement.plan"], "gpu");
     assert_eq!(out.points("serving.placement.state", &[LANE]).len(), 5, "one lane of that name");
+}
+
+#[test]
+fn a_name_that_is_empty_is_no_name() {
+    let out = export(|| {
+        info!(target: "serving_sentinel::engine", lane = "", line = "said");
+        let span = info_span!("handle", serving.lane.name = "");
+        assert_eq!(span.record_timings(&decoded(4.0)), None);
+        let lane = Lane::open(LaneConfig::new("chat-0").with_model("").with_engine(""));
+        assert!(lane.request_span("chat").record_timings(None).is_some());
+        lane
+    });
+    let named: Vec<_> = out.points.iter().flat_map(|point| &point.attributes).collect();
+    assert!(named.iter().all(|(_, value)| !value.is_empty()), "{named:?}");
+    let lines = out.points("serving.sentinel.lines", &[("serving.line.kind", "other")]);
+    assert_eq!(lines[0].attributes["serving.lane.name"], "serving_sentinel::engine");
+    out.span("chat");
 }
 
 // === ends ===

@@ -44,18 +44,18 @@ impl LaneConfig {
         }
     }
 
-    /// Sets the engine's name (`llama.cpp`, `ollama`).
+    /// Sets the engine's name (`llama.cpp`, `ollama`). An empty one is none.
     ///
     /// By default, it is read from the engine's own lines.
     #[must_use]
     pub fn with_engine(self, engine: impl Into<Arc<str>>) -> Self {
-        Self { engine: Some(engine.into()), ..self }
+        Self { engine: Some(engine.into()).filter(|engine| !engine.is_empty()), ..self }
     }
 
-    /// Sets the model's name as configured: `gen_ai.request.model`.
+    /// Sets the model's name as configured: `gen_ai.request.model`. An empty one is none.
     #[must_use]
     pub fn with_model(self, model: impl Into<Arc<str>>) -> Self {
-        Self { model: Some(model.into()), ..self }
+        Self { model: Some(model.into()).filter(|model| !model.is_empty()), ..self }
     }
 
     /// Sets what was intended for the lane.

@@ -161,15 +161,10 @@ impl LaneState {
                 self.take_platform(device, residence, now, out);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
-            Evidence::LoadBegins { role: Role::Main, .. } => {
-                if !self.load.as_ref().is_some_and(Load::is_loading) {
+            Evidence::LoadBegins { role, .. } => {
+                if role == Role::Main && !self.load.as_ref().is_some_and(Load::is_loading) {
                     self.begin_load(now, out);
                 }
-                if let Some(load) = &mut self.load {
-                    load.begin(Role::Main);
-                }
-            }
-            Evidence::LoadBegins { role, .. } => {
                 if let Some(load) = &mut self.load {
                     load.begin(role);
                 }
@@ -317,7 +312,7 @@ impl LaneState {
             let how = format!("the engine ended before it was ready: {how}");
             self.fail_load(None, Some(&how), now, out);
         }
-        self.close(now, out);
+        self.end(now, out);
         self.hearing = Process::Ended;
     }
 
@@ -330,6 +325,12 @@ impl LaneState {
 
     /// The lane is no longer watched: what stands of it ends, and that is no recovery.
     pub fn close(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        self.end(now, out);
+        self.end_alarm(AlarmKind::LoadFailed, Transition::Expired, out);
+    }
+
+    /// The engine is gone. What is left to see is why: a load that failed.
+    pub(crate) fn end(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.count_logged_rates(true, now, out);
         let standing: Vec<AlarmKind> =
             self.alarms().filter(|kind| *kind != AlarmKind::LoadFailed).collect();

@@ -39,7 +39,7 @@ impl Watch {
         observe(
             hub,
             BlindCause::TooManyLanes,
-            hub.lanes().len() > hub.settings.max_lanes,
+            hub.shown_lanes().len() > hub.settings.max_lanes,
             None,
             at,
         );
@@ -58,6 +58,10 @@ fn observe(hub: &Hub, cause: BlindCause, standing: bool, which: Option<&str>, at
         at,
         hub.settings.policy.alarm,
     );
+    // A program may do without metrics on purpose: that is said once.
+    if cause == BlindCause::NoMeterProvider && transition == Some(Transition::Renewed) {
+        return;
+    }
     let (Some(transition), Some(dispatch)) = (transition, hub.dispatch()) else { return };
     dispatcher::with_default(&dispatch, || say_blind(None, cause, which, transition));
 }

@@ -81,8 +81,9 @@ impl SentinelLayerBuilder {
 
     /// Sets where metrics go.
     ///
-    /// By default, to OpenTelemetry's global meter provider, as it is when the first finding is told or the first
-    /// request recorded, or later as long as nobody collects from it.
+    /// By default, to OpenTelemetry's global meter provider, at whatever time it is set: what stands, and the answers and
+    /// lines of lanes that are open, are kept until somebody collects. Violations counted before that are lost, and so
+    /// are answers over 1,024 of one lane. A provider that somebody has collected from is kept.
     pub fn meter_provider(self, provider: impl MeterProvider + Send + Sync + 'static) -> Self {
         Self { meter_provider: Some(Arc::new(provider)), ..self }
     }
@@ -107,7 +108,8 @@ impl SentinelLayerBuilder {
     /// Names a target whose events are engine lines; modules within it belong to it. May be called several times.
     ///
     /// An event's line is its field `line`, else its message. Its lane is its field `lane` or `serving.lane.name`,
-    /// else the lane of the request span it is said in, else the target's name.
+    /// else the lane of the request span it is said in, else the target's name. Records of the `log` crate count by
+    /// their own target.
     ///
     /// By default, `serving_sentinel::engine`, which is always one of them.
     pub fn engine_target(mut self, target: impl Into<String>) -> Self {

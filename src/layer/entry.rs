@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
+use tracing::Dispatch;
+use tracing_opentelemetry::get_otel_context;
 
 use crate::lane::{LaneState, RequestId, Subject};
 use crate::layer::enter;
@@ -23,6 +25,8 @@ pub(super) struct LaneEntry {
     pub(super) observer: Mutex<Observer>,
     /// Whether somebody opened it. Otherwise an event or a span named it.
     pub(super) is_held: bool,
+    /// Whether nobody holds it any more.
+    pub(super) is_closed: AtomicBool,
     /// Whether its engine lives, as far as anybody said.
     pub(super) lives: AtomicBool,
     /// Whether its last request span was kept from existing.
@@ -67,6 +71,7 @@ impl LaneEntry {
             name,
             observer: Mutex::new(observer),
             is_held,
+            is_closed: AtomicBool::new(false),
             lives: AtomicBool::new(true),
             spans_filtered: AtomicBool::new(false),
             counts: Counts::default(),
@@ -96,6 +101,27 @@ impl LaneEntry {
     /// The requests that are in flight.
     pub(super) fn requests(&self) -> Vec<Arc<Request>> {
         enter(&self.requests).values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// As [`context`](Self::context), and a request's OpenTelemetry span is started now if nobody did: one whose span
+    /// was never entered can be wedged too. Never called inside callbacks.
+    pub(super) fn started_context(
+        &self,
+        name: &str,
+        on: Subject,
+        dispatch: &Dispatch,
+    ) -> Option<Context> {
+        let Subject::Request(id) = on else { return self.context(name, on) };
+        // Locked meanwhile: a request is taken out before its span is gone, and a span that is gone must not be asked
+        // for.
+        let requests = enter(&self.requests);
+        let request = requests.get(&id)?.upgrade()?;
+        if request.context().is_none()
+            && let Some(context) = get_otel_context(request.span(), dispatch)
+        {
+            request.set_context(context);
+        }
+        request.context().cloned()
     }
 
     fn request(&self, id: RequestId) -> Option<Arc<Request>> {

@@ -80,7 +80,8 @@ pub fn flush(timeout: Duration) -> bool {
 impl Lane {
     /// Opens a lane under the current subscriber.
     ///
-    /// A lane of that name that is open already stays so for its holders, and is shown no longer in metrics.
+    /// A lane of that name that is open already goes on for its holders, and is not shown in metrics while this one is
+    /// open.
     pub fn open(config: LaneConfig) -> Self {
         let dispatch = dispatcher::get_default(Dispatch::downgrade);
         let watch = Hub::current().map(|hub| Watch { lane: hub.open(config.clone()), hub });
@@ -214,7 +215,8 @@ impl Watch {
     /// Links a new request span to the lane's load, or learns that a filter keeps such spans from existing.
     fn notice(&self, span: &Span) {
         let is_filtered = span.is_disabled();
-        if self.lane.spans_filtered.swap(is_filtered, Ordering::Relaxed) != is_filtered {
+        // Said again each time: an engine's end has ended all that stood, and the filter may still be there.
+        if self.lane.spans_filtered.swap(is_filtered, Ordering::Relaxed) || is_filtered {
             self.hub.act(&self.lane, |observer, out| {
                 let cause = BlindCause::SpansFiltered;
                 observer.with_lane(out, |state, findings| {

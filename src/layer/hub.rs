@@ -10,7 +10,7 @@ use std::time::Duration;
 use opentelemetry::Context;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::span::Id;
-use tracing::{Dispatch, Event, Level};
+use tracing::{Dispatch, Level};
 
 use crate::alarm::Alarm;
 use crate::catalog::{Catalog, Query};
@@ -78,7 +78,8 @@ pub(crate) struct Hub {
     pub(super) blind: Mutex<BTreeMap<BlindCause, Alarm>>,
     /// The level at which engine events were last heard, per target.
     pub(super) heard: Vec<Mutex<Option<Level>>>,
-    lanes: Mutex<HashMap<Arc<str>, Arc<LaneEntry>>>,
+    /// By name; of several that are open the last is the one that shows.
+    lanes: Mutex<HashMap<Arc<str>, Vec<Arc<LaneEntry>>>>,
     dispatch: Mutex<Option<WeakDispatch>>,
     /// Whether another layer of the same subscriber is asked in this one's place.
     is_shadowed: AtomicBool,
@@ -163,12 +164,16 @@ impl Hub {
 
     // === lanes ===
 
-    /// Opens a lane for somebody who holds it. One of the same name that is open already is no longer shown, and goes on
-    /// for those who hold it.
+    /// Opens a lane for somebody who holds it. One of the same name that is open already is not shown meanwhile, and
+    /// goes on for those who hold it.
     pub(super) fn open(self: &Arc<Self>, config: LaneConfig) -> Arc<LaneEntry> {
         let lane = self.entry(config, true);
-        let known = enter(&self.lanes).insert(lane.name.clone(), lane.clone());
-        if let Some(unheld) = known.filter(|known| !known.is_held) {
+        let mut lanes = enter(&self.lanes);
+        let known = lanes.entry(lane.name.clone()).or_default();
+        let unheld = known.pop_if(|known| !known.is_held);
+        known.push(lane.clone());
+        drop(lanes);
+        if let Some(unheld) = unheld {
             self.close(&unheld);
         }
         self.start();
@@ -179,7 +184,7 @@ impl Hub {
     /// limit of lanes, as a name may come from anywhere.
     pub(super) fn lane(self: &Arc<Self>, name: &str) -> Option<Arc<LaneEntry>> {
         let mut lanes = enter(&self.lanes);
-        if let Some(known) = lanes.get(name) {
+        if let Some(known) = lanes.get(name).and_then(|known| known.last()) {
             return Some(known.clone());
         }
         if lanes.len() >= self.settings.max_lanes {
@@ -187,7 +192,7 @@ impl Hub {
             return None;
         }
         let lane = self.entry(LaneConfig::new(name), false);
-        lanes.insert(lane.name.clone(), lane.clone());
+        lanes.insert(lane.name.clone(), vec![lane.clone()]);
         drop(lanes);
         self.start();
         Some(lane)
@@ -202,10 +207,14 @@ impl Hub {
 
     /// A lane is no longer watched: nobody holds it.
     pub(super) fn close(&self, lane: &Arc<LaneEntry>) {
+        lane.is_closed.store(true, Ordering::Relaxed);
         self.act(lane, |observer, out| observer.close(now(), out));
         let mut lanes = enter(&self.lanes);
-        if lanes.get(&lane.name).is_some_and(|open| Arc::ptr_eq(open, lane)) {
-            lanes.remove(&lane.name);
+        if let Some(open) = lanes.get_mut(&lane.name) {
+            open.retain(|open| !Arc::ptr_eq(open, lane));
+            if open.is_empty() {
+                lanes.remove(&lane.name);
+            }
         }
         drop(lanes);
         self.queue.push_over(Item::Closed(lane.clone()));
@@ -213,7 +222,12 @@ impl Hub {
 
     /// All open lanes.
     pub(super) fn lanes(&self) -> Vec<Arc<LaneEntry>> {
-        enter(&self.lanes).values().cloned().collect()
+        enter(&self.lanes).values().flatten().cloned().collect()
+    }
+
+    /// The open lanes that show: one of each name.
+    pub(super) fn shown_lanes(&self) -> Vec<Arc<LaneEntry>> {
+        enter(&self.lanes).values().filter_map(|open| open.last().cloned()).collect()
     }
 
     // === lines ===
@@ -232,13 +246,10 @@ impl Hub {
     }
 
     /// An engine event came through: no filter hides its target.
-    pub(super) fn heard(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
-        let targets = self.settings.targets.iter();
-        if let Some(target) =
-            targets.into_iter().position(|target| is_within(metadata.target(), target))
-        {
-            *enter(&self.heard[target]) = Some(*metadata.level());
+    pub(super) fn heard(&self, target: &str, level: Level) {
+        let mut targets = self.settings.targets.iter();
+        if let Some(engine) = targets.position(|engine| is_within(target, engine)) {
+            *enter(&self.heard[engine]) = Some(level);
         }
     }
 
@@ -319,7 +330,7 @@ impl Hub {
 
 impl Lanes for Hub {
     fn each(&self, visit: &mut dyn FnMut(&LaneState, bool)) {
-        for lane in self.lanes() {
+        for lane in self.shown_lanes() {
             let lives = lane.lives.load(Ordering::Relaxed);
             enter(&lane.observer).lanes().for_each(|state| visit(state, lives));
         }
@@ -336,8 +347,15 @@ impl Lanes for Hub {
 }
 
 impl Drop for Hub {
-    /// The teller ends with the hub.
+    /// The teller ends with the hub. Nobody is left to hear of findings; what was counted is still told.
     fn drop(&mut self) {
-        self.queue.close();
+        self.tell_counts();
+        let left = self.queue.close();
+        let Some(instruments) = self.meters.get() else { return };
+        for item in left {
+            if let Item::Closed(lane) = item {
+                lane.tell_last_counts(&instruments);
+            }
+        }
     }
 }

@@ -53,35 +53,44 @@ impl Meters {
         self.made().map(|made| made.instruments)
     }
 
-    /// Whether the instruments were made already.
-    pub(super) fn is_made(&self) -> bool {
-        self.made.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Whether the instruments were made, and are those to record on.
+    pub(super) fn is_settled(&self) -> bool {
+        self.made
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|made| self.suits(made))
     }
 
-    /// The instruments, made now if need be. `on_made` is called with new ones. Never called inside a callback.
+    /// The instruments, made now if need be: at first, and when a global provider was set since, as long as nobody
+    /// collects the old ones. `on_made` is called with new ones. Never called inside a callback.
     pub(super) fn get_or_make(
         &self,
         lanes: &Weak<dyn Lanes>,
         on_made: impl FnOnce(&Arc<Instruments>),
     ) -> Arc<Instruments> {
-        if let Some(made) = self.made() {
+        if let Some(made) = self.made().filter(|made| self.suits(made)) {
             return made.instruments;
         }
         let _making = enter(&self.making);
-        match self.made() {
+        match self.made().filter(|made| self.suits(made)) {
             Some(made) => made.instruments,
             None => self.make(lanes, self.provider(), on_made),
         }
     }
 
-    /// Moves to a global provider that was set after the instruments were made, as long as nobody collects those.
+    /// Moves to a global provider that was set after the instruments were made, if they were.
     pub(super) fn follow(&self, lanes: &Weak<dyn Lanes>, on_made: impl FnOnce(&Arc<Instruments>)) {
-        let _making = enter(&self.making);
-        let Some(made) = self.made() else { return };
-        let provider = self.provider();
-        if !self.is_collected() && !is_same(&provider, &made.provider) {
-            self.make(lanes, provider, on_made);
+        if self.made().is_some() {
+            self.get_or_make(lanes, on_made);
         }
+    }
+
+    /// Whether these are the instruments to record on.
+    fn suits(&self, made: &Made) -> bool {
+        self.given.is_some()
+            || self.is_collected()
+            || is_same(&global::meter_provider(), &made.provider)
     }
 
     /// Whether a reader should have collected by now, and none ever did.
@@ -95,7 +104,8 @@ impl Meters {
         self.collected.store(true, Ordering::Relaxed);
     }
 
-    fn is_collected(&self) -> bool {
+    /// Whether any reader ever collected.
+    pub(super) fn is_collected(&self) -> bool {
         self.collected.load(Ordering::Relaxed)
     }
 

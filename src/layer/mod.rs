@@ -30,7 +30,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::layer::filter::SentinelFilter;
-use crate::layer::visitors::{LineVisitor, RequestVisitor};
+use crate::layer::visitors::{Heard, LineVisitor, RequestVisitor};
 use crate::telemetry::names;
 
 pub use crate::telemetry::instruments::DroppedKind;
@@ -207,11 +207,12 @@ impl Watcher {
         }
         let EarlyFields(mut fields) = span.extensions_mut().remove().unwrap_or_default();
         fields.extend(seen.fields);
-        let Some(lane) = seen.lane.and_then(|name| self.hub.lane(&name)) else {
+        let named = seen.lane.filter(|name| !name.is_empty());
+        let Some(lane) = named.and_then(|name| self.hub.lane(&name)) else {
             span.extensions_mut().replace(EarlyFields(fields));
             return;
         };
-        let request = Request::start(&self.hub, &lane, seen.operation.as_deref());
+        let request = Request::start(&self.hub, &lane, id.clone(), seen.operation.as_deref());
         request.has_fields(fields);
         span.extensions_mut().replace(request);
     }
@@ -286,10 +287,16 @@ where
         if self.hub.is_shadowed() {
             return;
         }
-        self.hub.heard(event);
         let mut seen = LineVisitor::default();
         event.record(&mut seen);
-        let (Some(text), named) = seen.into_parts() else { return };
+        let Heard { text, lane: named, target: logged } = seen.into_heard();
+        let metadata = event.metadata();
+        let target = match &logged {
+            Some(logged) if metadata.target() == names::LOG_TARGET => logged,
+            _ => metadata.target(),
+        };
+        self.hub.heard(target, *metadata.level());
+        let Some(text) = text else { return };
         let of_scope = || {
             let mut scope = ctx.event_scope(event)?;
             scope.find_map(|span| {
@@ -298,7 +305,7 @@ where
         };
         let lane = match named {
             Some(name) => self.hub.lane(&name),
-            None => of_scope().or_else(|| self.hub.lane(event.metadata().target())),
+            None => of_scope().or_else(|| self.hub.lane(target)),
         };
         if let Some(lane) = lane {
             self.hub.observe(&lane, text.as_bytes());

@@ -55,7 +55,12 @@ impl<T> Queue<T> {
 
     /// Puts one in beyond the capacity: for what is bounded elsewhere and must not be lost.
     pub(super) fn push_over(&self, item: T) {
-        self.enter().items.push_back(item);
+        let mut state = self.enter();
+        if state.closed {
+            return;
+        }
+        state.items.push_back(item);
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -100,11 +105,15 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Nothing more is taken, and the consumer ends.
-    pub(super) fn close(&self) {
-        self.enter().closed = true;
+    /// Nothing more is taken, and the consumer ends. Gives what it has not dealt with.
+    pub(super) fn close(&self) -> VecDeque<T> {
+        let mut state = self.enter();
+        state.closed = true;
+        let left = std::mem::take(&mut state.items);
+        drop(state);
         self.changed.notify_all();
         self.done.notify_all();
+        left
     }
 
     fn enter(&self) -> MutexGuard<'_, State<T>> {

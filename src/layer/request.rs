@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
 use opentelemetry::{Context, Key, KeyValue};
+use tracing::span::Id;
 
 use crate::lane::{Facts, Recorded, RequestId};
 use crate::layer::entry::{Answer, LaneEntry};
@@ -22,6 +23,7 @@ use crate::throughput::{RateVerdict, Timings};
 #[derive(Debug)]
 pub(crate) struct Request {
     lane: Arc<LaneEntry>,
+    span: Id,
     id: RequestId,
     operation: &'static str,
     started: Instant,
@@ -38,13 +40,19 @@ pub(crate) struct Request {
 
 impl Request {
     /// A request starts. Called inside callbacks.
-    pub(super) fn start(hub: &Hub, lane: &Arc<LaneEntry>, operation: Option<&str>) -> Arc<Self> {
+    pub(super) fn start(
+        hub: &Hub,
+        lane: &Arc<LaneEntry>,
+        span: Id,
+        operation: Option<&str>,
+    ) -> Arc<Self> {
         let started = now();
         let (id, labels) = hub.act(lane, |observer, out| {
             observer.with_lane(out, |state, _| (state.request_started(started), labels(state)))
         });
         let request = Arc::new(Self {
             lane: lane.clone(),
+            span,
             id,
             operation: known_operation(operation),
             started,
@@ -65,8 +73,12 @@ impl Request {
     /// The request is over: its span closed. Called inside callbacks.
     pub(super) fn end(&self, hub: &Hub) {
         hub.act(&self.lane, |observer, out| {
-            observer
-                .with_lane(out, |state, findings| state.request_ended(self.id, now(), findings));
+            let at = now();
+            observer.with_lane(out, |state, findings| state.request_ended(self.id, at, findings));
+            // What a request raised after its lane was closed has nobody to end it.
+            if self.lane.is_closed.load(Ordering::Relaxed) {
+                observer.close(at, out);
+            }
         });
         enter(&self.lane.requests).remove(&self.id);
         if let Some(instruments) = enter(&self.counted).take() {
@@ -83,7 +95,12 @@ impl Request {
         }
     }
 
-    /// Its lane's name.
+    /// Its span, open as long as the lane knows the request.
+    pub(super) fn span(&self) -> &Id {
+        &self.span
+    }
+
+    /// Its lane.
     pub(super) fn lane(&self) -> &Arc<LaneEntry> {
         &self.lane
     }
@@ -134,13 +151,14 @@ impl Request {
             timings: told.map(Timings::numbers),
             duration,
         };
-        if !hub.meters.is_made() {
+        if !hub.meters.is_settled() {
             hub.instruments();
         }
         if let Some(answer) = self.lane.answers.keep(answer) {
+            // Before the lane is locked: whoever collects has locked the instruments, and waits for the lane.
+            let instruments = hub.instruments();
             let observer = enter(&self.lane.observer);
-            let (labels, state) = (labels(observer.lane()), observer.lane());
-            answer.tell(&hub.instruments(), &labels, state);
+            answer.tell(&instruments, &labels(observer.lane()), observer.lane());
         }
         if let Some(context) = self.context() {
             self.describe(context, &recorded, told);

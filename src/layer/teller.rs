@@ -55,7 +55,10 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
             // As above.
             let _ = catch_unwind(AssertUnwindSafe(|| watch.look(&hub, at)));
         }
-        hub.tell_counts();
+        // Until somebody collects, the provider may be the one that keeps nothing.
+        if hub.meters.is_collected() {
+            hub.tell_counts();
+        }
         queue.ended(round);
     }
 }
@@ -128,8 +131,8 @@ impl Telling<'_> {
             Finding::Noted { on: Subject::Load(load), event, facts } => {
                 self.note_load(load, event, &facts);
             }
-            Finding::Noted { on: Subject::Request(_), event, facts } => {
-                if let Some(context) = context {
+            Finding::Noted { on, event, facts } => {
+                if let Some(context) = context.or_else(|| self.context(on)) {
                     span_events::add(&context, event, &self.name, &facts);
                 }
             }
@@ -142,13 +145,17 @@ impl Telling<'_> {
             }
             Finding::Alarm { kind, transition, on, facts } => {
                 let Some(dispatch) = self.dispatch else { return };
-                let context = context.or_else(|| self.lane.context(&self.name, on?));
+                let context = context.or_else(|| self.context(on?));
                 let told = Told { kind, transition, lane: Some(&self.name), facts: &facts };
                 // The context gives the alarm's log record its trace id.
                 let _attached = context.map(Context::attach);
                 dispatcher::with_default(dispatch, || say(told));
             }
         }
+    }
+
+    fn context(&self, on: Subject) -> Option<Context> {
+        self.lane.started_context(&self.name, on, self.dispatch?)
     }
 
     fn start_load(&self, load: LoadId) {

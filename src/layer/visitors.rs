@@ -13,12 +13,24 @@ pub(super) struct LineVisitor {
     line: Option<String>,
     message: Option<String>,
     lane: Option<String>,
+    target: Option<String>,
+}
+
+/// What an engine event holds.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// The line or lines.
+    pub(super) text: Option<String>,
+    /// The lane's name, if the event has one.
+    pub(super) lane: Option<String>,
+    /// The record's own target, if the event is one of the `log` crate: those all have the target `log`.
+    pub(super) target: Option<String>,
 }
 
 impl LineVisitor {
-    /// The line or lines, and the lane's name if the event has one.
-    pub(super) fn into_parts(self) -> (Option<String>, Option<String>) {
-        (self.line.or(self.message), self.lane)
+    pub(super) fn into_heard(self) -> Heard {
+        let lane = self.lane.filter(|lane| !lane.is_empty());
+        Heard { text: self.line.or(self.message), lane, target: self.target }
     }
 
     fn slot(&mut self, field: &Field) -> Option<&mut Option<String>> {
@@ -26,6 +38,7 @@ impl LineVisitor {
             names::LINE_FIELD => Some(&mut self.line),
             "message" => Some(&mut self.message),
             names::LANE_FIELD | names::LANE_NAME => Some(&mut self.lane),
+            names::LOG_TARGET_FIELD => Some(&mut self.target),
             _ => None,
         }
     }
@@ -82,8 +95,53 @@ impl Visit for RequestVisitor {
     }
 }
 
-/// A value as its `Debug` prints it. A value that fails to print is no line of an engine.
+/// A value as its `Debug` prints it, a string without the quotes of that. A value that fails to print is no line of an
+/// engine.
 fn formatted(value: &dyn fmt::Debug) -> Option<String> {
     let mut text = String::new();
-    write!(text, "{value:?}").ok().map(|()| text)
+    write!(text, "{value:?}").ok()?;
+    Some(unquoted(&text).unwrap_or(text))
+}
+
+/// The string that `Debug` printed as `quoted`; `None` when it is not one. `line = ?line` means the line.
+fn unquoted(quoted: &str) -> Option<String> {
+    let mut inner = quoted.strip_prefix('"')?.strip_suffix('"')?.chars();
+    let mut text = String::with_capacity(quoted.len());
+    while let Some(character) = inner.next() {
+        text.push(match character {
+            '"' => return None,
+            '\\' => match inner.next()? {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                '0' => '\0',
+                'u' => {
+                    let code: String = inner.by_ref().take_while(|it| *it != '}').collect();
+                    char::from_u32(u32::from_str_radix(code.strip_prefix('{')?, 16).ok()?)?
+                }
+                plain @ ('\\' | '"' | '\'') => plain,
+                _ => return None,
+            },
+            plain => plain,
+        });
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_is_read_back_from_its_debug_form() {
+        for text in ["", "plain", "\"quoted\" \\ it's", "\u{1b}[0m\t\r\n\0", "\u{fffd} é \u{301}"]
+        {
+            assert_eq!(formatted(&text).as_deref(), Some(text), "{text:?}");
+        }
+        for other in
+            ["\"", "\"a\" and \"b\"", "{\"json\": 1}", "no quotes", r#""\q""#, r#""\u{zz}""#]
+        {
+            assert_eq!(formatted(&format_args!("{other}")).as_deref(), Some(other));
+        }
+    }
 }

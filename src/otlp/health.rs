@@ -158,7 +158,8 @@ impl ExportHealth {
     }
 
     /// Spans and log records that were exported in vain, since the start. Metrics are not counted:
-    /// the next export carries their totals.
+    /// the next export carries their totals. Nor is what a collector says it took but in part: the exporter tells
+    /// nobody of that.
     pub fn lost(&self) -> u64 {
         lock(&self.shared.state).lost
     }

@@ -13,6 +13,10 @@ pub const ENGINE_TARGET: &str = "serving_sentinel::engine";
 pub const LINE_EVENT: &str = "serving.engine.line";
 /// The field of an engine event that holds the line; without it, the message is the line.
 pub const LINE_FIELD: &str = "line";
+/// The target of all events that the bridge from the `log` crate says, and the field that holds the record's own.
+pub const LOG_TARGET: &str = "log";
+/// See [`LOG_TARGET`].
+pub const LOG_TARGET_FIELD: &str = "log.target";
 /// The short form of [`LANE_NAME`] as a field of an engine event.
 pub const LANE_FIELD: &str = "lane";
 /// The instrumentation scope of all metrics.
