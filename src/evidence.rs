@@ -264,6 +264,35 @@ pub enum Evidence {
         /// Whether its devices are accelerators.
         residence: Residence,
     },
+    /// A search for accelerators found none. Unlike a fault it says nothing of why.
+    NoDeviceFound,
+    /// What a scheduler (Ollama's) means to do with a model before it is loaded: estimates, and the request they
+    /// follow. Lines of one plan complete each other.
+    Planned(LoadPlan),
+    /// A size on one device as a scheduler sums it up. It counts for Ollama's own engine, and is an estimate beside a
+    /// loader's own [`Buffer`](Self::Buffer) lines.
+    Allotted {
+        /// What it holds.
+        kind: BufferKind,
+        /// The device's name as printed.
+        device: String,
+        /// Where it is.
+        residence: Residence,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// A process that manages runners starts one for a model: what an unfinished attempt at the same model told is void.
+    RunnerBegins {
+        /// The model as printed; `None` where the line does not name it.
+        model: Option<String>,
+    },
+    /// A runner ended. Before it was ready, that is a failed load; afterwards it is none.
+    RunnerEnded {
+        /// The engine's own words.
+        detail: String,
+    },
+    /// A new process speaks in the same stream, such as a service that was restarted.
+    ProcessBegins,
     /// Layers above 0 were asked for on the command line, as the log shows it.
     LayersAsked {
         /// How many; `None` for all or automatic.
@@ -409,4 +438,19 @@ pub enum MetadataKey {
     Layers,
     /// The size of all weights, in bytes (`file size`, `model size`).
     WeightBytes,
+}
+
+/// What a scheduler said that it will do with a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadPlan {
+    /// Layers asked for: below 0 is automatic; `None` where no line says.
+    pub requested: Option<i64>,
+    /// Layers meant for accelerators; `None` where no line says.
+    pub offloaded: Option<u32>,
+    /// Layers of the model, the output layer included; `None` where no line says.
+    pub total: Option<u32>,
+    /// Device memory that all layers would need, in bytes; `None` where no line says.
+    pub required: Option<u64>,
+    /// Device memory that is free, in bytes, of all devices; `None` where no line says.
+    pub available: Option<u64>,
 }

@@ -55,16 +55,19 @@ impl Observer {
     pub fn line(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<LaneFinding>) -> LineKind {
         let read = self.matcher.recognise(bytes, &mut self.stream);
         let says_something = !read.evidence.is_empty();
+        let matcher = read.engine.is_some().then(|| self.matcher.clone());
         for evidence in &read.evidence {
             self.follow_router(evidence, now, out);
         }
         match self.lane_of(read.service, says_something) {
             Some(lane) => Self::act(lane, out, |lane, findings| {
-                // Lines of other services come here as long as they say nothing; they do not name this lane's engine
-                // anew.
-                let engine = read.engine.as_ref();
-                let engine = engine.filter(|_| says_something || lane.engine().is_none());
-                lane.line(engine, now, findings);
+                if let (Some(matcher), Some(engine), Some(known)) =
+                    (matcher, &read.engine, lane.engine())
+                    && matcher.embeds(engine, known)
+                {
+                    lane.is_rather(engine);
+                }
+                lane.line(read.engine.as_ref(), now, findings);
                 for evidence in read.evidence {
                     lane.take(evidence, now, findings);
                 }

@@ -17,8 +17,8 @@ use super::yields::{self, KINDS, Kind};
 #[derive(Debug)]
 pub(super) struct EngineFile {
     pub(super) engine: Arc<str>,
-    /// Whether engines are built on it: its name gives way to theirs.
-    pub(super) library: bool,
+    /// Engines whose lines stand among this one's: its runner's, its library's.
+    pub(super) embeds: Vec<Arc<str>>,
     pub(super) residences: Residences,
     pub(super) formats: Vec<Format>,
 }
@@ -37,7 +37,7 @@ pub(super) enum Samples {
 struct FileRow {
     engine: String,
     #[serde(default)]
-    library: bool,
+    embeds: Vec<String>,
     #[serde(default)]
     residence: Vec<ResidenceRow>,
     #[serde(default)]
@@ -57,12 +57,13 @@ struct ResidenceRow {
 #[serde(deny_unknown_fields)]
 struct FormatRow {
     id: Spanned<String>,
-    yields: String,
+    yields: OneOrMore,
     literal: String,
     pattern: String,
     #[serde(default)]
     with: BTreeMap<String, String>,
-    unless: Option<Box<str>>,
+    #[serde(default)]
+    unless: OneOrMore,
     #[serde(default)]
     raw: bool,
     #[serde(default)]
@@ -75,6 +76,29 @@ struct FormatRow {
     rejects: Vec<String>,
     #[serde(default)]
     matches: Vec<SampleRow>,
+}
+
+/// A string, or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl Default for OneOrMore {
+    fn default() -> Self {
+        Self::More(Vec::new())
+    }
+}
+
+impl OneOrMore {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::More(texts) => texts,
+        }
+    }
 }
 
 /// A line that shows a format. What it gives is for the test that walks all rows.
@@ -142,7 +166,8 @@ pub(super) fn load(
             problem,
         })?);
     }
-    Ok(EngineFile { engine, library: rows.library, residences, formats })
+    let embeds = rows.embeds.into_iter().map(Arc::from).collect();
+    Ok(EngineFile { engine, embeds, residences, formats })
 }
 
 impl FormatRow {
@@ -152,12 +177,16 @@ impl FormatRow {
         ids: &HashSet<String>,
         samples: Samples,
     ) -> Result<Format, FormatProblem> {
-        let Some(kind) = Kind::from_name(&self.yields) else {
-            let known = list(KINDS.iter().map(|kind| kind.name));
-            return Err(FormatProblem::UnknownYields { given: self.yields, known });
-        };
+        let mut kinds = Vec::new();
+        for name in self.yields.as_slice() {
+            let Some(kind) = Kind::from_name(name) else {
+                let known = list(KINDS.iter().map(|kind| kind.name));
+                return Err(FormatProblem::UnknownYields { given: name.clone(), known });
+            };
+            kinds.push(kind);
+        }
         let pattern = anchored(&self.pattern)?;
-        let fields = fields(kind, &pattern, &self.with, self.continues.is_some())?;
+        let fields = fields(&kinds, &pattern, &self.with, self.continues.is_some())?;
         if let Some(head) = self.continues.as_ref().filter(|head| !ids.contains(*head)) {
             return Err(FormatProblem::UnknownHead { head: head.clone() });
         }
@@ -165,11 +194,11 @@ impl FormatRow {
         let format = Format {
             engine: engine.clone(),
             id: self.id.into_inner().into(),
-            kind,
+            kinds,
             literal: self.literal.into(),
             pattern,
             fields,
-            unless: self.unless.filter(|text| !text.is_empty()),
+            unless: self.unless.as_slice().iter().filter(|it| !it.is_empty()).cloned().collect(),
             raw: self.raw,
             weak: self.weak,
             continues: self.continues.map(Arc::from),
@@ -235,16 +264,18 @@ fn anchored(pattern: &str) -> Result<Regex, FormatProblem> {
 
 /// Finds each field of the evidence in the captures, or in what the row gives.
 fn fields(
-    kind: &'static Kind,
+    kinds: &[&'static Kind],
     pattern: &Regex,
     with: &BTreeMap<String, String>,
     continues: bool,
 ) -> Result<Vec<(&'static str, FieldSource)>, FormatProblem> {
-    let known = || list(kind.required.iter().chain(kind.optional).copied());
+    let known =
+        || list(kinds.iter().flat_map(|kind| kind.required.iter().chain(kind.optional)).copied());
+    let known_field = |name: &str| kinds.iter().find_map(|kind| kind.field(name));
     let mut fields = Vec::new();
     let mut composed = HashSet::new();
     for (name, value) in with {
-        let Some(field) = kind.field(name) else {
+        let Some(field) = known_field(name) else {
             return Err(FormatProblem::UnknownField { name: name.clone(), known: known() });
         };
         let source = match compose(value, pattern) {
@@ -268,7 +299,7 @@ fn fields(
         if composed.contains(&capture) {
             continue;
         }
-        let Some(field) = kind.field(name) else {
+        let Some(field) = known_field(name) else {
             return Err(FormatProblem::UnknownField { name: name.to_owned(), known: known() });
         };
         if with.contains_key(name) {
@@ -280,7 +311,7 @@ fn fields(
     let has = |field: &str| {
         fields.iter().any(|(name, _)| *name == field) || continues && INHERITED.contains(&field)
     };
-    match kind.required.iter().find(|field| !has(field)) {
+    match kinds.iter().flat_map(|kind| kind.required).find(|field| !has(field)) {
         Some(&field) => Err(FormatProblem::MissingField { field }),
         None => Ok(fields),
     }

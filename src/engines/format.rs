@@ -8,18 +8,19 @@ use regex::bytes::{Captures, Regex};
 use crate::evidence::{Evidence, Residence};
 
 use super::residence::Residences;
-use super::yields::Kind;
+use super::yields::{Kind, NOTHING};
 
 /// One format that a [`Matcher`](super::Matcher) knows.
 #[derive(Clone, Debug)]
 pub struct Format {
     pub(super) engine: Arc<str>,
     pub(super) id: Arc<str>,
-    pub(super) kind: &'static Kind,
+    /// What it yields, in this order.
+    pub(super) kinds: Vec<&'static Kind>,
     pub(super) literal: Box<str>,
     pub(super) pattern: Regex,
     pub(super) fields: Vec<(&'static str, FieldSource)>,
-    pub(super) unless: Option<Box<str>>,
+    pub(super) unless: Vec<String>,
     pub(super) raw: bool,
     pub(super) weak: bool,
     pub(super) continues: Option<Arc<str>>,
@@ -54,11 +55,20 @@ impl Format {
         &self.source
     }
 
+    /// Whether it only says which engine a line is of.
+    pub(super) fn yields_nothing(&self) -> bool {
+        self.kinds.iter().all(|kind| kind.name == NOTHING)
+    }
+
+    /// Whether evidence of that name is among what it yields.
+    pub(super) fn yields(&self, name: &str) -> bool {
+        self.kinds.iter().any(|kind| kind.name == name)
+    }
+
     /// Reads a whole message; `None` when it is not of this format.
     pub(super) fn read<'m>(&self, message: &'m [u8]) -> Option<Captures<'m>> {
         let captures = self.pattern.captures(message)?;
-        let excluded =
-            self.unless.as_deref().is_some_and(|text| contains(message, text.as_bytes()));
+        let excluded = self.unless.iter().any(|text| contains(message, text.as_bytes()));
         (!excluded).then_some(captures)
     }
 }
@@ -99,9 +109,9 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The evidence; `None` when the format yields none, or the text is no value of a field's type.
-    pub(super) fn evidence(&self) -> Option<Evidence> {
-        (self.format.kind.make)(self)
+    /// The evidence; nothing where the format yields none, or the text is no value of a field's type.
+    pub(super) fn evidence(&self) -> Vec<Evidence> {
+        self.format.kinds.iter().filter_map(|kind| (kind.make)(self)).collect()
     }
 
     /// A field's text; `None` when the line does not have it.

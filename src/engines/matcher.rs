@@ -12,14 +12,23 @@ use super::file::{self, EngineFile, INHERITED, Samples};
 use super::format::{Format, Reading};
 use super::residence::Residences;
 use super::unwrap;
-use super::yields::NOTHING;
 use super::{Recognised, Service};
 
 /// The files that come with the crate.
 const BUILTIN: &[(&str, &str)] = &[
+    ("ik_llama_cpp.toml", include_str!("ik_llama_cpp.toml")),
+    ("jan.toml", include_str!("jan.toml")),
+    ("koboldcpp.toml", include_str!("koboldcpp.toml")),
+    ("llama_box.toml", include_str!("llama_box.toml")),
     ("llama_cpp.toml", include_str!("llama_cpp.toml")),
+    ("llama_cpp_python.toml", include_str!("llama_cpp_python.toml")),
+    ("llama_swap.toml", include_str!("llama_swap.toml")),
+    ("llamafile.toml", include_str!("llamafile.toml")),
+    ("lmstudio.toml", include_str!("lmstudio.toml")),
+    ("localai.toml", include_str!("localai.toml")),
     ("mistral_rs.toml", include_str!("mistral_rs.toml")),
     ("mlx_lm.toml", include_str!("mlx_lm.toml")),
+    ("ollama.toml", include_str!("ollama.toml")),
     ("onnx_runtime.toml", include_str!("onnx_runtime.toml")),
     ("python.toml", include_str!("python.toml")),
     ("sglang.toml", include_str!("sglang.toml")),
@@ -43,11 +52,13 @@ pub struct Matcher {
     formats_of_literal: Vec<Vec<usize>>,
 }
 
-/// What holds for all formats of one engine.
-#[derive(Clone, Debug)]
+/// One engine, as its files tell.
+#[derive(Debug)]
 struct Engine {
     name: Arc<str>,
-    library: bool,
+    embeds: Vec<Arc<str>>,
+    own: Residences,
+    /// Its own rules, then those of the engines it embeds: they speak of the same devices.
     residences: Residences,
 }
 
@@ -56,6 +67,8 @@ struct Engine {
 pub struct StreamState {
     /// Lines so far.
     lines: u64,
+    /// The last line that was only a head of lines to come.
+    block_head: Option<u64>,
     /// Whether the engine's own prefix was seen with nothing around it: such a stream is not wrapped later on, so
     /// what looks wrapped is text.
     unwrapped: bool,
@@ -68,8 +81,6 @@ pub struct StreamState {
 /// What is remembered of one service.
 #[derive(Debug, Default)]
 struct ServiceState {
-    /// The engine that its lines are of, and whether others are built on that.
-    engine: Option<(Arc<str>, bool)>,
     /// Whether the engine's own prefix was seen: from then on a line without it is no line of the engine's logger.
     framed: bool,
     /// Kinds of evidence that a format which is not weak has yielded.
@@ -154,8 +165,8 @@ impl Matcher {
         let added = file::load(file, text, Samples::Run)?;
         let known = self.engines.iter().map(|engine| EngineFile {
             engine: engine.name.clone(),
-            library: engine.library,
-            residences: engine.residences.clone(),
+            embeds: engine.embeds.clone(),
+            residences: engine.own.clone(),
             formats: self
                 .formats
                 .iter()
@@ -183,15 +194,25 @@ impl Matcher {
             formats.retain(|known| !replaced(known));
             formats.splice(0..0, file.formats);
             match engines.iter_mut().find(|engine| engine.name == file.engine) {
-                Some(engine) => engine.residences.precede_with(file.residences),
+                Some(engine) => {
+                    engine.own.precede_with(file.residences);
+                    engine.embeds.extend(file.embeds);
+                }
                 None => engines.push(Engine {
                     name: file.engine,
-                    library: file.library,
-                    residences: file.residences,
+                    embeds: file.embeds,
+                    own: file.residences,
+                    residences: Residences::default(),
                 }),
             }
         }
-        formats.sort_by_key(|format| format.kind.name == NOTHING);
+        for index in 0..engines.len() {
+            let embedded = engines.iter().filter(|it| engines[index].embeds.contains(&it.name));
+            let mut residences = engines[index].own.clone();
+            embedded.for_each(|engine| residences.fall_back_to(&engine.own));
+            engines[index].residences = residences;
+        }
+        formats.sort_by_key(Format::yields_nothing);
 
         let mut literals: Vec<&str> = Vec::new();
         let mut formats_of_literal: Vec<Vec<usize>> = Vec::new();
@@ -212,30 +233,54 @@ impl Matcher {
         Self { engines, formats, is_head, literals, formats_of_literal }
     }
 
+    /// Whether lines of the engine `inner` stand among those of `outer`, by `outer`'s file: then the whole is `outer`.
+    pub fn embeds(&self, outer: &str, inner: &str) -> bool {
+        self.engine(outer).is_some_and(|engine| engine.embeds.iter().any(|it| **it == *inner))
+    }
+
+    fn engine(&self, name: &str) -> Option<&Engine> {
+        self.engines.iter().find(|engine| *engine.name == *name)
+    }
+
     /// Recognises one line, without its line end.
     pub fn recognise(&self, line: &[u8], stream: &mut StreamState) -> Recognised {
         stream.lines += 1;
         if !self.find_candidates(line, &mut stream.candidates) {
             return Recognised::default();
         }
+        // LM Studio puts a time before a block of lines, and a space before the first of them.
+        let line = match line.strip_prefix(b" ") {
+            Some(rest) if stream.block_head == Some(stream.lines - 1) => rest,
+            _ => line,
+        };
         let mut opened = unwrap::open(line);
         if stream.unwrapped && opened.wrapped {
             opened = unwrap::closed(line);
         }
         stream.unwrapped |= opened.framed && !opened.wrapped;
 
-        let mut recognised = Recognised { service: opened.service, ..Recognised::default() };
         let now = stream.lines;
+        let opens_block = opened.opens_block();
+        let mut recognised = Recognised { service: opened.service, ..Recognised::default() };
         let (service, candidates) = stream.service(recognised.service.as_ref());
         service.framed |= opened.framed;
         opened.messages.for_each(|message| {
             let read = candidates_in(candidates)
                 .find_map(|index| self.read(index, message, opened.framed, now, service));
             if let Some((engine, evidence)) = read {
-                recognised.engine = Some(service.name_engine(engine));
+                recognised.engine = Some(engine);
                 recognised.evidence.extend(evidence);
             }
         });
+        if let Some(program) = opened.program {
+            let is_within = |engine: &Arc<str>| self.embeds(program, engine);
+            if recognised.engine.as_ref().is_some_and(is_within) {
+                recognised.engine = self.engine(program).map(|engine| engine.name.clone());
+            }
+            if opens_block {
+                stream.block_head = Some(now);
+            }
+        }
         recognised
     }
 
@@ -263,13 +308,13 @@ impl Matcher {
         framed: bool,
         now: u64,
         service: &mut ServiceState,
-    ) -> Option<(&Engine, Option<Evidence>)> {
+    ) -> Option<(Arc<str>, Vec<Evidence>)> {
         let format = &self.formats[index];
         if !service.admits(format, index, framed, now) {
             return None;
         }
         let captures = format.read(message)?;
-        let engine = self.engines.iter().find(|engine| engine.name == format.engine)?;
+        let engine = self.engine(&format.engine)?;
         let residences = &engine.residences;
         let inherited = match (&format.continues, &service.head) {
             (Some(_), Some(head)) => head.fields.as_slice(),
@@ -291,16 +336,19 @@ impl Matcher {
                 .filter_map(|field| Some((field, reading.text(field)?.into_owned())))
         };
         let head_fields = self.is_head[index].then(|| own_fields().collect::<Vec<_>>());
-        let disguised = match &evidence {
-            Some(
-                Evidence::DeviceSeen { device, residence }
-                | Evidence::DeviceChosen { device, residence },
-            ) => (*residence == Residence::Host && residences.of(device) == Residence::Accelerator)
+        let disguised = evidence.iter().find_map(|evidence| match evidence {
+            Evidence::DeviceSeen { device, residence }
+            | Evidence::DeviceChosen { device, residence } => (*residence == Residence::Host
+                && residences.of(device) == Residence::Accelerator)
                 .then(|| device.clone()),
             _ => None,
-        };
+        });
         service.remember(format, index, now, head_fields, disguised);
-        Some((engine, evidence))
+        // A new process of an embedded engine may print without the prefix that the last one had.
+        if !engine.embeds.is_empty() && format.yields("load_begins") {
+            service.framed = false;
+        }
+        Some((format.engine.clone(), evidence))
     }
 }
 
@@ -337,22 +385,11 @@ impl StreamState {
 // === impl ServiceState ===
 
 impl ServiceState {
-    /// The engine of a line of that engine's form: an engine's lines among its library's name it, and what was named
-    /// stays.
-    fn name_engine(&mut self, engine: &Engine) -> Arc<str> {
-        match &self.engine {
-            Some((known, is_library)) if !is_library || engine.library => known.clone(),
-            Some(_) | None => {
-                self.engine = Some((engine.name.clone(), engine.library));
-                engine.name.clone()
-            }
-        }
-    }
-
     /// Whether a line may be of that format at all, here and now.
     fn admits(&self, format: &Format, index: usize, framed: bool, now: u64) -> bool {
         let in_frame = framed || format.raw || !self.framed;
-        let no_stronger = !format.weak || !self.strong.contains(&format.kind.name);
+        let no_stronger =
+            !format.weak || !format.kinds.iter().any(|kind| self.strong.contains(&kind.name));
         let continues = format.continues.as_ref().is_none_or(|id| {
             self.head.as_ref().is_some_and(|head| {
                 head.id == *id
@@ -371,8 +408,10 @@ impl ServiceState {
         head_fields: Option<Vec<(&'static str, String)>>,
         disguised: Option<String>,
     ) {
-        if !format.weak && !self.strong.contains(&format.kind.name) {
-            self.strong.push(format.kind.name);
+        for kind in format.kinds.iter().filter(|_| !format.weak) {
+            if !self.strong.contains(&kind.name) {
+                self.strong.push(kind.name);
+            }
         }
         if let Some(head) = self.head.as_mut().filter(|_| format.continues.is_some()) {
             head.line = now;
@@ -395,6 +434,7 @@ mod tests {
     #[derive(Deserialize)]
     struct File {
         engine: String,
+        #[serde(default)]
         format: Vec<Row>,
     }
 
@@ -410,11 +450,6 @@ mod tests {
         line: String,
     }
 
-    /// Ids are unique within an engine's file only.
-    fn name(format: &Format) -> String {
-        format!("{} {}", format.engine(), format.id())
-    }
-
     /// The formats that read one of a line's messages, those that yield nothing left out.
     fn readers(matcher: &Matcher, line: &str) -> Vec<String> {
         let opened = unwrap::open(line.as_bytes());
@@ -423,33 +458,32 @@ mod tests {
             opened.messages.for_each(|message| reads |= format.read(message).is_some());
             reads
         };
-        let telling = matcher.formats().filter(|format| format.kind.name != NOTHING);
-        telling.filter(reads).map(name).collect()
+        let telling = matcher.formats().filter(|format| !format.yields_nothing());
+        telling.filter(reads).map(|format| format.id().to_owned()).collect()
     }
 
     #[test]
     fn every_sample_is_recognised_by_its_row_alone_and_no_reject_is() {
         let matcher = Matcher::builtin();
-        for (file_name, text) in BUILTIN {
+        for (name, text) in BUILTIN {
             let file: File = toml::from_str(text).unwrap();
             for row in &file.format {
-                let row_name = format!("{} {}", file.engine, row.id);
-                let format = matcher.formats().find(|format| name(format) == row_name).unwrap();
+                let is_row = |it: &&Format| it.engine() == file.engine && it.id() == row.id;
+                let format = matcher.formats().find(is_row).unwrap();
                 for sample in &row.matches {
-                    let alone =
-                        if format.kind.name == NOTHING { vec![] } else { vec![row_name.clone()] };
+                    let alone = if format.yields_nothing() { vec![] } else { vec![row.id.clone()] };
                     assert_eq!(
                         readers(&matcher, &sample.line),
                         alone,
-                        "{file_name}, {}: {}",
+                        "{name}, {}: {}",
                         row.id,
                         sample.line
                     );
                 }
                 for reject in &row.rejects {
                     assert!(
-                        !readers(&matcher, reject).contains(&row_name),
-                        "{file_name}, {}: {reject}",
+                        !readers(&matcher, reject).contains(&row.id),
+                        "{name}, {}: {reject}",
                         row.id
                     );
                 }

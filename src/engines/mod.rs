@@ -10,7 +10,9 @@ mod format;
 mod frames;
 mod matcher;
 mod prefix;
+mod program;
 mod residence;
+mod slog;
 mod unwrap;
 mod yields;
 
@@ -30,8 +32,7 @@ pub struct Recognised {
     /// The service within the stream that the line is of, where a prefix tells: a router child's port, a compose
     /// service, a journald unit. `None` for a plain line, and for a line that no format could be of.
     pub service: Option<Service>,
-    /// The engine that the service's lines are of, as far as told by now: an engine that is built on another is named
-    /// by its own lines alone. `None` for a line that is of no known format.
+    /// The engine whose format the line has; `None` for a line that is of no known format.
     pub engine: Option<Arc<str>>,
     /// What the line states: mostly nothing, mostly one fact.
     pub evidence: Vec<Evidence>,

@@ -1,10 +1,12 @@
 //! Takes log prefixes off a line: what wraps engine lines on their way to us, and the engine's own timestamp.
 //!
 //! The parts come in one fixed order, each at most once, so text of a message is never mistaken for a further prefix:
-//! a time, a syslog head (journald), a compose or container name, two more times, a router child's port, the engine's
-//! own `<min>.<ss>.<ms>.<us> <level> ` or another engine's (`frames`). Colours may stand between any two.
+//! a time, a syslog head (journald), a compose or container name, two more times, the prefix of a program that runs the
+//! engine (`program`), a router child's port, the engine's own `<min>.<ss>.<ms>.<us> <level> ` or another engine's
+//! (`frames`). Colours may stand between any two.
 
 use super::frames::{self, Logger, Unframed};
+use super::program;
 
 /// What is left of a line, and what its prefixes told.
 #[derive(Debug, PartialEq)]
@@ -17,6 +19,8 @@ pub(super) struct Stripped<'a> {
     pub(super) wrapped: bool,
     /// Whether the engine's own timestamp and level were here.
     pub(super) framed: bool,
+    /// The program that runs the engine and put its prefix here.
+    pub(super) program: Option<&'static str>,
 }
 
 /// A service's name within a line.
@@ -60,12 +64,18 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
         wrapped = true;
         rest = after;
     }
+    let program = program::strip(rest, wrapped_before.is_some()).map(|found| {
+        wrapped = true;
+        service = found.service.map(ServiceName::Named).or(service);
+        rest = found.rest;
+        found.program
+    });
     if let Some((port, after)) = router_child(rest) {
         service = Some(ServiceName::RouterChild(port));
         rest = after;
     }
     if let Some(message) = own(rest) {
-        return Stripped { message, service, wrapped, framed: true };
+        return Stripped { message, service, wrapped, framed: true, program };
     }
     if let Some(Unframed { message, logger }) = frames::strip(rest, wrapped_before.is_some()) {
         let wrapped = match logger {
@@ -73,11 +83,11 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
             Logger::Engines | Logger::Plain => wrapped,
         };
         let framed = logger == Logger::Engines;
-        return Stripped { message: controls(message), service, wrapped, framed };
+        return Stripped { message: controls(message), service, wrapped, framed, program };
     }
     // With `--no-log-timestamps` the level stands alone.
     let message = level(rest).unwrap_or(rest);
-    Stripped { message, service, wrapped, framed: false }
+    Stripped { message, service, wrapped, framed: false, program }
 }
 
 /// The port before a line that llama-server copied from a child: `[42977] ` (`[%5d] `).
@@ -105,7 +115,7 @@ pub(super) fn trim(line: &[u8]) -> &[u8] {
 }
 
 /// Without colour codes (`ESC[..m`) and carriage returns at the front.
-fn controls(line: &[u8]) -> &[u8] {
+pub(super) fn controls(line: &[u8]) -> &[u8] {
     let mut rest = line;
     loop {
         rest = match (rest.strip_prefix(b"\r"), rest.strip_prefix(b"\x1b[")) {
@@ -123,15 +133,21 @@ fn controls(line: &[u8]) -> &[u8] {
 }
 
 /// `2026-05-31T16:41:57.826321631Z `, `2026-05-31 16:41:57,123 `, `2026/05/31 16:41:57 `.
-pub(super) fn timestamp(line: &[u8]) -> Option<&[u8]> {
-    let (_, rest) = digits(line, 4, 4)?;
-    let separator = rest.first().copied().filter(|byte| matches!(byte, b'-' | b'/'))?;
-    let (_, rest) = digits(&rest[1..], 2, 2)?;
-    let (_, rest) = digits(rest.strip_prefix(&[separator])?, 2, 2)?;
+fn timestamp(line: &[u8]) -> Option<&[u8]> {
+    let rest = date(line)?;
     let rest = rest.strip_prefix(b"T").or_else(|| rest.strip_prefix(b" "))?;
     let rest = clock(rest)?;
     let rest = rest.strip_prefix(b"Z").or_else(|| zone(rest)).unwrap_or(rest);
     Some(controls(rest.strip_prefix(b" ")?))
+}
+
+/// `2026-05-31`, `2026/05/31`.
+pub(super) fn date(line: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = digits(line, 4, 4)?;
+    let separator = rest.first().copied().filter(|byte| matches!(byte, b'-' | b'/'))?;
+    let (_, rest) = digits(&rest[1..], 2, 2)?;
+    let (_, rest) = digits(rest.strip_prefix(&[separator])?, 2, 2)?;
+    Some(rest)
 }
 
 /// `16:41:57`, with a fraction or not.
@@ -236,7 +252,12 @@ fn name(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// `0.00.785.316 I `: minutes since the process started, seconds, milliseconds, microseconds, the level.
+/// llama-box later prints `[2025-05-15 16:41:00.460010] I `.
 fn own(line: &[u8]) -> Option<&[u8]> {
+    if let Some(dated) = line.strip_prefix(b"[").and_then(date) {
+        let rest = clock(dated.strip_prefix(b" ")?)?;
+        return level(controls(rest.strip_prefix(b"] ")?));
+    }
     let (_, rest) = digits(line, 1, 9)?;
     let (_, rest) = digits(rest.strip_prefix(b".")?, 2, 2)?;
     let (_, rest) = digits(rest.strip_prefix(b".")?, 3, 3)?;
@@ -324,6 +345,19 @@ mod tests {
         ("2026-05-31T16:41:57.826Z ", Expect::Anonymous),
         ("2026-05-31T16:41:57.826321631Z stderr F ", Expect::Anonymous),
         ("2026/05/31 16:41:57 ", Expect::Anonymous),
+        ("[2025-05-15 16:41:00.460010] I ", Expect::Framed),
+        (
+            "[2025-09-27][09:18:10][tauri_plugin_llamacpp::commands][INFO] [llamacpp] ",
+            Expect::Anonymous,
+        ),
+        ("2024-03-22T09:56:00.550Z [NITRO]::Error: ", Expect::Anonymous),
+        ("2024-06-22T11:40:42.013Z [CORTEX]::Debug: ", Expect::Anonymous),
+        ("[2026-03-01 12:00:00][DEBUG] ", Expect::Anonymous),
+        ("2026-01-07 17:36:54 [DEBUG] ", Expect::Anonymous),
+        (
+            "8:36PM DBG GRPC(model-7b.gguf-127.0.0.1:33657): stderr ",
+            Expect::Wrapped("model-7b.gguf-127.0.0.1:33657"),
+        ),
         ("2026-05-31 16:41:57,123 ", Expect::Anonymous),
     ];
 
@@ -373,6 +407,12 @@ mod tests {
             r#"{"log":"Jun 18 08:57:40 host1 x[1]: not yet opened"}"#,
             "2026-05-31: a date alone",
             "2026-05/31 16:41:57 mixed",
+            "[NITRO]::Error: no time before it",
+            "[2026-03-01 12:00:00][USER] load_tensors: no level",
+            "[2026-03-01] I load_tensors: no clock",
+            "[2025-09-27][09:18:10][target][INFO] [GIN] another program",
+            "8:36PM DBG GRPC(unclosed stderr load_tensors: text",
+            "36PM DBG GRPC(x): stderr no clock",
             "|",
             "a |b",
             "",
@@ -382,8 +422,13 @@ mod tests {
             "\x1b[3",
         ] {
             let stripped = strip(line.as_bytes());
-            let whole =
-                Stripped { message: line.as_bytes(), service: None, wrapped: false, framed: false };
+            let whole = Stripped {
+                message: line.as_bytes(),
+                service: None,
+                wrapped: false,
+                framed: false,
+                program: None,
+            };
             assert_eq!(stripped, whole, "{line:?}");
         }
     }

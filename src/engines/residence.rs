@@ -25,6 +25,12 @@ impl Residences {
         self.software.iter().any(|descriptions| descriptions.is_match(description.as_bytes()))
     }
 
+    /// Asks `last`'s rules where these say nothing.
+    pub(super) fn fall_back_to(&mut self, last: &Self) {
+        self.rules.extend_from_slice(&last.rules);
+        self.software.extend_from_slice(&last.software);
+    }
+
     /// Puts `first`'s rules before these.
     pub(super) fn precede_with(&mut self, first: Self) {
         self.rules.splice(0..0, first.rules);

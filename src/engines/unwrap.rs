@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Service;
 use super::prefix::{self, ServiceName};
+use super::slog::{self, Structured};
 
 /// JSON in JSON: a container's around a router's around a child's is three.
 const DEEPEST: u32 = 4;
@@ -23,6 +24,8 @@ pub(super) struct Line<'a> {
     pub(super) wrapped: bool,
     /// Whether the engine's own prefix, or its own JSON, was around the message.
     pub(super) framed: bool,
+    /// The program that runs the engine and put its prefix around its line.
+    pub(super) program: Option<&'static str>,
 }
 
 /// The messages of a line.
@@ -105,6 +108,7 @@ pub(super) fn closed(line: &[u8]) -> Line<'_> {
         service: None,
         wrapped: false,
         framed: false,
+        program: None,
     }
 }
 
@@ -115,9 +119,14 @@ fn open_at(line: &[u8], depth: u32) -> Line<'_> {
         service: stripped.service.map(Service::from),
         wrapped: stripped.wrapped,
         framed: stripped.framed,
+        program: stripped.program,
     };
     // Behind the engine's own prefix a brace is text.
-    if stripped.framed || depth == DEEPEST || stripped.message.first() != Some(&b'{') {
+    if stripped.framed || depth == DEEPEST {
+        return opened;
+    }
+    if stripped.message.first() != Some(&b'{') {
+        opened.open_structured(stripped.message, depth);
         return opened;
     }
     match parse(stripped.message) {
@@ -154,7 +163,27 @@ impl Line<'_> {
             Messages::One(message) => Messages::One(Cow::Owned(message.into_owned())),
             Messages::Rows(rows) => Messages::Rows(rows),
         };
-        Line { messages, service: self.service, wrapped: self.wrapped, framed: self.framed }
+        Line { messages, ..self }
+    }
+
+    /// Opens a structured line of a Go program, where `message` is one.
+    fn open_structured(&mut self, message: &[u8], depth: u32) {
+        match slog::open(&String::from_utf8_lossy(message)) {
+            None => {}
+            Some(Structured::Own(text)) => self.messages = Messages::One(text.into_bytes().into()),
+            Some(Structured::PassedOn { line, process }) => {
+                let inner = open_at(line.as_bytes(), depth + 1);
+                self.wrapped = true;
+                self.program = Some("localai");
+                self.service = Some(Service::Named(process.into())).or(self.service.take());
+                self.put_inside(inner);
+            }
+        }
+    }
+
+    /// Whether the line is only the head of lines to come.
+    pub(super) fn opens_block(&self) -> bool {
+        matches!(&self.messages, Messages::One(message) if message.is_empty())
     }
 
     /// Takes over what a line within this one holds.
@@ -163,6 +192,7 @@ impl Line<'_> {
         self.messages = inner.messages;
         self.framed = inner.framed;
         self.wrapped |= inner.wrapped;
+        self.program = inner.program.or(self.program);
         if let Some(service) = inner.service {
             self.service = Some(service);
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use crate::evidence::{BufferKind, Cause, Evidence, MetadataKey, Residence, Role};
+use crate::evidence::{BufferKind, Cause, Evidence, LoadPlan, MetadataKey, Residence, Role};
 
 use super::format::Reading;
 
@@ -23,7 +23,10 @@ pub(super) struct Kind {
 /// The name of the kind that only says which engine a line is of.
 pub(super) const NOTHING: &str = "nothing";
 
-const OF_REQUEST: &[&str] = &["milliseconds", "rate", "slot", "task"];
+const OF_REQUEST: &[&str] = &["milliseconds", "seconds", "rate", "slot", "task"];
+/// Old lines give no count of tokens, or the time of one token in milliseconds in place of a rate.
+const OF_DECODE: &[&str] =
+    &["tokens", "per_token", "milliseconds", "seconds", "rate", "slot", "task"];
 
 /// Every kind there is.
 pub(super) static KINDS: &[Kind] = &[
@@ -153,6 +156,58 @@ pub(super) static KINDS: &[Kind] = &[
                 .map(|(backend, residence)| Evidence::BackendLoaded { backend, residence })
         },
     },
+    Kind {
+        name: "no_device_found",
+        required: &[],
+        optional: &[],
+        make: |_| Some(Evidence::NoDeviceFound),
+    },
+    Kind {
+        name: "plan",
+        required: &[],
+        optional: &["requested", "offloaded", "total", "required", "available"],
+        make: |r| {
+            Some(Evidence::Planned(LoadPlan {
+                requested: r.number("requested"),
+                offloaded: r.number("offloaded"),
+                total: r.number("total"),
+                required: r.sizes("required"),
+                available: r.sizes("available"),
+            }))
+        },
+    },
+    Kind {
+        name: "allotted",
+        required: &["kind", "device", "bytes"],
+        optional: &["unit", "residence"],
+        make: |r| {
+            let (device, residence) = r.device("device")?;
+            Some(Evidence::Allotted {
+                kind: r.word("kind", buffer_kind)?,
+                device,
+                residence,
+                bytes: r.bytes("bytes")?,
+            })
+        },
+    },
+    Kind {
+        name: "runner_begins",
+        required: &[],
+        optional: &["model"],
+        make: |r| Some(Evidence::RunnerBegins { model: r.string("model") }),
+    },
+    Kind {
+        name: "runner_ended",
+        required: &[],
+        optional: &["detail"],
+        make: |r| Some(Evidence::RunnerEnded { detail: r.detail() }),
+    },
+    Kind {
+        name: "process_begins",
+        required: &[],
+        optional: &[],
+        make: |_| Some(Evidence::ProcessBegins),
+    },
     Kind { name: "layers_asked", required: &["layers"], optional: &[], make: layers_asked },
     Kind {
         name: "metadata",
@@ -210,22 +265,13 @@ pub(super) static KINDS: &[Kind] = &[
         optional: &["detail"],
         make: |r| Some(Evidence::DebugBuild { detail: r.detail() }),
     },
-    Kind {
-        name: "decode",
-        required: &["tokens"],
-        optional: OF_REQUEST,
-        make: |r| {
-            let (milliseconds, rate) = (r.decimal("milliseconds"), r.decimal("rate"));
-            let (slot, task) = (r.number("slot"), r.number("task"));
-            Some(Evidence::Decode { tokens: r.number("tokens")?, milliseconds, rate, slot, task })
-        },
-    },
+    Kind { name: "decode", required: &[], optional: OF_DECODE, make: decode },
     Kind {
         name: "prefill",
         required: &["tokens"],
         optional: OF_REQUEST,
         make: |r| {
-            let (milliseconds, rate) = (r.decimal("milliseconds"), r.decimal("rate"));
+            let (milliseconds, rate) = (r.milliseconds(), r.decimal("rate"));
             let (slot, task) = (r.number("slot"), r.number("task"));
             Some(Evidence::Prefill { tokens: r.number("tokens")?, milliseconds, rate, slot, task })
         },
@@ -282,6 +328,16 @@ pub(super) static KINDS: &[Kind] = &[
     },
 ];
 
+fn decode(reading: &Reading<'_>) -> Option<Evidence> {
+    let milliseconds = reading.milliseconds();
+    let per_token = || reading.decimal("per_token").filter(|time| *time > 0.0);
+    let rate = reading.decimal("rate").or_else(|| Some(1000.0 / per_token()?));
+    let counted = || to_whole(milliseconds? / 1000.0 * rate?);
+    let tokens = reading.number("tokens").or_else(counted)?;
+    let (slot, task) = (reading.number("slot"), reading.number("task"));
+    Some(Evidence::Decode { tokens, milliseconds, rate, slot, task })
+}
+
 /// Tensors that went from one kind of host buffer to another were on the host by design.
 fn host_override(reading: &Reading<'_>) -> Option<Evidence> {
     let residence = |field| reading.text(field).map(|name| reading.residence_of(&name));
@@ -333,6 +389,23 @@ impl Reading<'_> {
     fn bytes(&self, field: &str) -> Option<u64> {
         let unit = self.text("unit").map_or(Some(1.0), |unit| unit_bytes(&unit))?;
         to_whole(self.decimal(field)? * unit)
+    }
+
+    /// The sum of sizes with their units, in brackets or alone (`[2.8 GiB 1.0 GiB]`), as bytes.
+    fn sizes(&self, field: &str) -> Option<u64> {
+        let text = self.text(field)?;
+        let mut words = text.trim_matches(['[', ']']).split_whitespace();
+        let mut sum = None;
+        while let Some(number) = words.next() {
+            let bytes = to_whole(parse_decimal(number)? * unit_bytes(words.next()?)?)?;
+            sum = Some(bytes.saturating_add(sum.unwrap_or(0)));
+        }
+        sum
+    }
+
+    /// A time, printed in milliseconds or in seconds.
+    fn milliseconds(&self) -> Option<f64> {
+        self.decimal("milliseconds").or_else(|| Some(self.decimal("seconds")? * 1000.0))
     }
 
     /// A device's name, and where it is: as the format says, else as its description or name tells.

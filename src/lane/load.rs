@@ -41,6 +41,10 @@ pub(super) struct Load {
     pub(super) id: LoadId,
     pub(super) outcome: Outcome,
     main: Ledger,
+    /// The model that a scheduler started this load's runner for.
+    runner_model: Option<String>,
+    /// How and when that runner ended before it was ready.
+    runner_end: Option<(String, Instant)>,
     /// The helper model being loaded now, with an account of its own that masks nothing of the main model's.
     side: Option<(Role, Ledger)>,
     /// When evidence arrived that no verdict holds yet.
@@ -58,6 +62,8 @@ impl Load {
             id,
             outcome: Outcome::Loading,
             main: Ledger::default(),
+            runner_model: None,
+            runner_end: None,
             side: None,
             unjudged_since: None,
             answers_since: None,
@@ -85,6 +91,38 @@ impl Load {
             Role::Main => None,
             Role::Draft | Role::Projector | Role::Auxiliary => Some((role, Ledger::default())),
         };
+    }
+
+    /// Whether a loader has told where tensors are, rather than a scheduler.
+    pub(super) fn is_told_by_loader(&self) -> bool {
+        self.account().is_told_by_loader()
+    }
+
+    /// Whether this load was told of and is not of that model, as far as both are known.
+    pub(super) fn is_of_another(&self, model: Option<&str>) -> bool {
+        let differs = match (self.runner_model.as_deref(), model) {
+            (Some(known), Some(given)) => known != given,
+            (None, _) | (_, None) => true,
+        };
+        differs && self.is_told_by_loader()
+    }
+
+    /// A runner starts for this load: what an earlier attempt told of placement is void.
+    pub(super) fn retry(&mut self, model: Option<String>) {
+        self.main.account.reset_block();
+        self.main.block = Block::Unmarked;
+        self.runner_model = model;
+        self.runner_end = None;
+    }
+
+    /// The runner of this load ended before it was ready.
+    pub(super) fn runner_ended(&mut self, detail: String, now: Instant) {
+        self.runner_end.get_or_insert((detail, now));
+    }
+
+    /// How this load's runner ended, where it did and nothing was tried again.
+    pub(super) fn take_end(&mut self) -> Option<String> {
+        self.runner_end.take().map(|(detail, _)| detail)
     }
 
     /// Whether the loader's next block is of this load: it is loading, or was ready before it loaded (lazily).
@@ -147,6 +185,10 @@ impl Load {
             Evidence::Buffer { kind, device, residence, bytes } => {
                 account.add_buffer(kind, device, residence, bytes);
             }
+            Evidence::Allotted { kind, device, residence, bytes } => {
+                account.allot(kind, device, residence, bytes);
+            }
+            Evidence::Planned(plan) => account.add_plan(plan),
             Evidence::Layer { index, residence, .. } => account.add_layer(index, residence),
             Evidence::LayerRange { first, last, residence, .. } => {
                 account.add_layers(first, last, residence);
@@ -192,7 +234,9 @@ impl Load {
             since.is_some_and(|at| now.saturating_duration_since(at) >= Self::QUIET)
         };
         match self.outcome {
-            Outcome::Loading => quiet(self.answers_since),
+            Outcome::Loading => {
+                quiet(self.answers_since) || quiet(self.runner_end.as_ref().map(|(_, at)| *at))
+            }
             Outcome::Judged(_) => quiet(self.unjudged_since),
             Outcome::Failed => false,
         }

@@ -6,6 +6,7 @@ mod finding;
 mod interval;
 mod load;
 mod logged;
+mod runner;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -46,10 +46,10 @@ pub struct LaneState {
     policy: Policy,
     engine: Option<Arc<str>>,
     lines: u64,
-    process: ProcessFacts,
+    pub(super) process: ProcessFacts,
     /// The engine is a router: models are loaded by its children, each a lane of its own.
     routes: bool,
-    load: Option<Load>,
+    pub(super) load: Option<Load>,
     loads: u64,
     /// A device was chosen after the present load was done: for the next, whose opening line comes later.
     chosen_ahead: Option<Evidence>,
@@ -128,13 +128,19 @@ impl LaneState {
         self.engine.as_ref()
     }
 
+    /// The lines of the engine known so far turn out to be within another's, such as Ollama's. A configured name stays.
+    pub fn is_rather(&mut self, engine: &Arc<str>) {
+        if self.config.engine().is_none() {
+            self.engine = Some(engine.clone());
+        }
+    }
+
     // === what the engine says ===
 
     /// One line was seen. `engine` is the engine whose format it has, if any.
     pub fn line(&mut self, engine: Option<&Arc<str>>, now: Instant, out: &mut Vec<Finding>) {
         self.lines = self.lines.saturating_add(1);
-        // A stream can name an engine after the library that it is built on.
-        if self.config.engine().is_none() && engine.is_some() && self.engine.as_ref() != engine {
+        if self.engine.is_none() && engine.is_some() {
             self.engine = engine.cloned();
         }
         if matches!(self.hearing, Process::OutputClosed(_)) {
@@ -194,6 +200,7 @@ impl LaneState {
             | Evidence::Layer { .. }
             | Evidence::LayerRange { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
+            | Evidence::Allotted { kind: BufferKind::Model, .. }
             | Evidence::DeviceChosen { .. } => {
                 if !self.load.as_ref().is_some_and(Load::takes_loader_lines) {
                     self.begin_load(now, out);
@@ -209,7 +216,14 @@ impl LaneState {
                 }
                 self.tell_load(evidence, now);
             }
-            Evidence::Buffer { .. } | Evidence::BlockEnds => self.tell_load(evidence, now),
+            Evidence::Buffer { .. } | Evidence::Allotted { .. } | Evidence::BlockEnds => {
+                self.tell_load(evidence, now);
+            }
+            Evidence::NoDeviceFound
+            | Evidence::Planned(_)
+            | Evidence::RunnerBegins { .. }
+            | Evidence::RunnerEnded { .. }
+            | Evidence::ProcessBegins => self.take_from_scheduler(evidence, now, out),
             Evidence::LoadFailed { cause, detail } => {
                 self.fail_load(cause, Some(&detail), now, out);
             }
@@ -500,7 +514,7 @@ impl LaneState {
 
     // === loads ===
 
-    fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
+    pub(super) fn begin_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
         self.loads += 1;
         // What an ended process left in its pipe begins no load: this is its next start.
         self.hearing = Process::Open;
@@ -516,7 +530,7 @@ impl LaneState {
         out.push(Finding::LoadStarted { load, at: now });
     }
 
-    fn tell_load(&mut self, evidence: Evidence, now: Instant) {
+    pub(super) fn tell_load(&mut self, evidence: Evidence, now: Instant) {
         if let Some(load) = &mut self.load {
             load.take(evidence, now);
         }
@@ -540,7 +554,7 @@ impl LaneState {
     }
 
     /// A load that is on is judged as it stands.
-    fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
+    pub(super) fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
             self.settle(now, out);
         }
@@ -557,6 +571,10 @@ impl LaneState {
         let (plan, policy) = (self.config.plan(), self.policy.placement);
         let Some(load) = &mut self.load else { return };
         if matches!(load.outcome, Outcome::Failed) {
+            return;
+        }
+        if let Some(how) = load.take_end() {
+            self.fail_load(None, Some(&how), now, out);
             return;
         }
         let again = !load.is_loading();
@@ -624,7 +642,7 @@ impl LaneState {
         }
     }
 
-    fn fail_load(
+    pub(super) fn fail_load(
         &mut self,
         cause: Option<Cause>,
         how: Option<&str>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::evidence::{BufferKind, Cause, MetadataKey, Residence};
+use crate::evidence::{BufferKind, Cause, LoadPlan, MetadataKey, Residence};
 
 /// A reason as an engine stated it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) enum Devices {
     NotListed,
     /// A list without any accelerator.
     HostOnly,
+    /// A search for accelerators found none.
+    NoneFound,
     /// An accelerator is among them.
     Accelerator,
 }
@@ -61,6 +63,11 @@ impl ProcessFacts {
         });
     }
 
+    /// The process searched for accelerators and found none.
+    pub(crate) fn find_no_device(&mut self) {
+        self.devices = self.devices.max(Devices::NoneFound);
+    }
+
     /// The process says that it loaded a backend library.
     pub(crate) fn see_backend(&mut self, backend: &str, residence: Residence) {
         self.backends = self.backends.max(match residence {
@@ -94,6 +101,9 @@ pub(crate) struct Held {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     buffers: BTreeMap<(BufferKind, String), Held>,
+    /// What a scheduler sums up; it counts where no loader tells.
+    allotted: BTreeMap<(BufferKind, String), Held>,
+    pub(crate) plan: LoadPlan,
     layers: BTreeMap<u32, Residence>,
     estimates: BTreeMap<String, Held>,
     pub(crate) banner: Option<(u32, u32)>,
@@ -134,6 +144,7 @@ impl Account {
     /// The loader starts over: what it told of tensors before was a dry run or an attempt taken back.
     pub(crate) fn reset_block(&mut self) {
         self.buffers.clear();
+        self.allotted.clear();
         self.layers.clear();
         self.banner = None;
         self.host_override = None;
@@ -152,6 +163,29 @@ impl Account {
         }
         let held = self.buffers.entry((kind, device)).or_insert(Held { residence, bytes: 0 });
         held.bytes = held.bytes.saturating_add(bytes);
+    }
+
+    /// A scheduler's sum for one device: the last one counts.
+    pub(crate) fn allot(
+        &mut self,
+        kind: BufferKind,
+        device: String,
+        residence: Residence,
+        bytes: u64,
+    ) {
+        if bytes > 0 {
+            self.allotted.insert((kind, device), Held { residence, bytes });
+        }
+    }
+
+    /// Lines of one plan complete each other, and a later one corrects an earlier one.
+    pub(crate) fn add_plan(&mut self, plan: LoadPlan) {
+        let known = &mut self.plan;
+        known.requested = plan.requested.or(known.requested);
+        known.offloaded = plan.offloaded.or(known.offloaded);
+        known.total = plan.total.or(known.total);
+        known.required = plan.required.or(known.required);
+        known.available = plan.available.or(known.available);
     }
 
     /// Estimates are printed again and again while an engine fits a model: the largest counts.
@@ -198,8 +232,23 @@ impl Account {
             || self.estimates.values().any(|held| held.bytes > 0)
     }
 
+    /// Whether a loader has told of weights, layers or a banner.
+    pub(crate) fn is_told_by_loader(&self) -> bool {
+        self.has_loader_weights() || !self.layers.is_empty() || self.banner.is_some()
+    }
+
+    fn has_loader_weights(&self) -> bool {
+        self.buffers.keys().any(|(kind, _)| *kind == BufferKind::Model)
+    }
+
+    /// Whether sizes are a scheduler's, whose own engine counts a layer as offloaded only when it is.
+    pub(crate) fn is_summed_up(&self) -> bool {
+        !self.allotted.is_empty() && !self.has_loader_weights()
+    }
+
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&str, BufferKind, Held)> {
-        self.buffers.iter().map(|((kind, device), held)| (device.as_str(), *kind, *held))
+        let told = if self.is_summed_up() { &self.allotted } else { &self.buffers };
+        told.iter().map(|((kind, device), held)| (device.as_str(), *kind, *held))
     }
 
     fn held(&self, wanted: BufferKind) -> impl Iterator<Item = (&str, Held)> {

@@ -91,6 +91,9 @@ fn weigh(account: &Account, process: &ProcessFacts, policy: PlacementPolicy) -> 
     if let Some((offloaded, total)) = account.weight_layers() {
         return (of_counts(offloaded, total), Basis::Banner);
     }
+    if let Some((offloaded, total)) = planned_layers(account) {
+        return (of_counts(offloaded, total), Basis::Banner);
+    }
     if estimated.accelerator > 0 {
         // The host's share of an estimate holds the embedding and more: whether it is all cannot be told from it.
         return (Weights::Some, Basis::Banner);
@@ -99,6 +102,30 @@ fn weigh(account: &Account, process: &ProcessFacts, policy: PlacementPolicy) -> 
         return (Weights::NoneOnAccelerator, Basis::Fault);
     }
     (Weights::NotTold, Basis::None)
+}
+
+/// Layers that a scheduler meant to offload, and all. None at all says enough without their total.
+fn planned_layers(account: &Account) -> Option<(u32, u32)> {
+    match (account.plan.offloaded?, account.plan.total) {
+        (0, total) => Some((0, total.unwrap_or(0))),
+        (offloaded, total) => Some((offloaded, total?)),
+    }
+}
+
+/// Why a scheduler meant to offload less than all; `None` when it did not, or does not say.
+fn planned_shortage(account: &Account, process: &ProcessFacts) -> Option<Cause> {
+    let plan = account.plan;
+    let (offloaded, total) = (plan.offloaded?, plan.total?);
+    if offloaded >= total || process.devices == Devices::NoneFound {
+        return None;
+    }
+    if plan.requested.is_some_and(|asked| (0..=i64::from(offloaded)).contains(&asked)) {
+        return Some(Cause::LayersLimited);
+    }
+    // Whoever fits layers into memory by itself and leaves some out had no room for them, unless its numbers say so.
+    let had_room = plan.required.zip(plan.available).is_some_and(|(needs, has)| needs <= has);
+    let is_told = plan.requested.is_some() && plan.available != Some(0);
+    is_told.then_some(if had_room { Cause::LayersLimited } else { Cause::OutOfMemory })
 }
 
 fn of_counts(on_accelerator: u32, all: u32) -> Weights {
@@ -116,13 +143,15 @@ fn is_split(account: &Account, policy: PlacementPolicy) -> bool {
     let banner_splits = account
         .weight_layers()
         .is_some_and(|(offloaded, total)| 0 < offloaded && offloaded < total);
+    let banner_is_counted =
+        account.is_summed_up() && account.banner.is_some_and(|(offloaded, _)| offloaded > 0);
     let layers_split = account.layers_by_residence().is_some_and(|(_, host)| host > 0);
     banner_splits
         || layers_split
         || account.overflow.is_some()
         || account.host_override.is_some()
         || account.relocates()
-        || account.held_on_host() > host_allowance(account, policy)
+        || !banner_is_counted && account.held_on_host() > host_allowance(account, policy)
 }
 
 /// Host weights that a full offload may leave: the input embedding's size where it is known, else a share.
@@ -179,8 +208,12 @@ fn share(account: &Account, weights: Weights) -> Option<f64> {
 
 /// The banner, where stronger evidence refutes it.
 fn contradicted(account: &Account, weights: Weights, basis: Basis) -> Option<String> {
-    let (offloaded, total) = account.banner?;
-    let (claimed_offloaded, claimed_total) = account.weight_layers()?;
+    let (claim, (offloaded, total)) = match (account.banner, planned_layers(account)) {
+        (Some(layers), _) => ("banner", layers),
+        (None, Some(layers)) => ("plan", layers),
+        (None, None) => return None,
+    };
+    let (claimed_offloaded, claimed_total) = account.weight_layers().unwrap_or((offloaded, total));
     let refuted = match weights {
         Weights::NotTold => false,
         Weights::NoneOnAccelerator => claimed_offloaded > 0,
@@ -188,7 +221,7 @@ fn contradicted(account: &Account, weights: Weights, basis: Basis) -> Option<Str
         Weights::All => claimed_offloaded < claimed_total,
     };
     let weaker = basis < Basis::Banner || !account.estimated().is_empty();
-    (refuted && weaker).then(|| format!("banner {offloaded}/{total}"))
+    (refuted && weaker).then(|| format!("{claim} {offloaded}/{total}"))
 }
 
 fn faults<'a>(
@@ -204,6 +237,8 @@ fn wishes_for_gpu(account: &Account, process: &ProcessFacts) -> bool {
         || account.device_chosen
         || process.backends == Backends::Local
         || account.banner.is_some_and(|(offloaded, _)| offloaded > 0)
+        || account.plan.requested.is_some_and(|layers| layers > 0)
+        || account.plan.offloaded.is_some_and(|layers| layers > 0)
         // Who switched the device off wishes for the CPU.
         || faults(account, process).any(|fault| fault.cause != Cause::DeviceDisabled)
 }
@@ -217,6 +252,7 @@ fn causes(account: &Account, process: &ProcessFacts, verdict: PlacementVerdict) 
             let memory = faults(account, process).any(|fault| fault.cause == Cause::OutOfMemory);
             (memory || account.overflow.is_some())
                 .then_some(Cause::OutOfMemory)
+                .or_else(|| planned_shortage(account, process))
                 .into_iter()
                 .collect()
         }
@@ -256,7 +292,11 @@ fn fallback_causes(account: &Account, process: &ProcessFacts) -> Vec<Cause> {
     let no_device = process.devices == Devices::HostOnly && !has_device;
     let no_gpu_in_build = faults(account, process).any(|fault| fault.cause == Cause::CpuOnlyBuild);
     let lists_no_gpu = no_device || process.backends == Backends::HostOnly;
+    if let Some(shortage) = planned_shortage(account, process) {
+        return vec![shortage];
+    }
     let derived = match account.banner {
+        _ if process.devices == Devices::NoneFound && !has_device => Some(Cause::NoDevice),
         _ if account.host_override.is_some() => Some(Cause::LayersLimited),
         Some((0, _)) if has_device || process.backends == Backends::Local => {
             Some(Cause::LayersLimited)

@@ -180,7 +180,7 @@ const WRAPPINGS: &[Wrapping] = &[
         name: "compose, a process",
         wrap: |m| format!("llama-1  | (APIServer pid=1) {m}"),
         service: Some(|| named("llama-1")),
-        takes_json: true,
+        takes_json: false,
     },
     Wrapping {
         name: "sglang",
@@ -192,7 +192,7 @@ const WRAPPINGS: &[Wrapping] = &[
         name: "python",
         wrap: |m| format!("2026-08-22 10:38:13,123 - mlx_lm.server - INFO - {m}"),
         service: None,
-        takes_json: true,
+        takes_json: false,
     },
     Wrapping { name: "container", wrap: container, service: None, takes_json: true },
     Wrapping {

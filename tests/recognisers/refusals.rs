@@ -54,21 +54,14 @@ fn a_users_file_adds_and_overrides() {
 fn another_engine_is_a_file_and_no_code() {
     let text = GOOD.replace("llama.cpp", "forked");
     let matcher = load(&text).unwrap();
-    let forked = "fork: moved 3 of 4 blocks to NPU";
-    let known = "load_tensors: offloaded 3/4 layers to GPU";
-    // What an engine is built on prints lines of its own, before its lines and after.
-    for (lines, engines) in [
-        ([forked, known], ["forked", "forked"]),
-        ([known, forked], ["llama.cpp", "forked"]),
-        ([known, known], ["llama.cpp", "llama.cpp"]),
-    ] {
-        let mut stream = StreamState::default();
-        let named = lines.map(|line| matcher.recognise(line.as_bytes(), &mut stream).engine);
-        assert_eq!(
-            named.map(|it| it.as_deref().map(str::to_owned)),
-            engines.map(|it| Some(it.to_owned()))
-        );
-    }
+    let mut stream = StreamState::default();
+    let engine = |recognised: serving_sentinel::engines::Recognised| {
+        recognised.engine.as_deref().map(str::to_owned)
+    };
+    let forked = matcher.recognise(b"fork: moved 3 of 4 blocks to NPU", &mut stream);
+    assert_eq!(engine(forked).as_deref(), Some("forked"));
+    let known = matcher.recognise(b"load_tensors: offloaded 3/4 layers to GPU", &mut stream);
+    assert_eq!(engine(known).as_deref(), Some("llama.cpp"));
 }
 
 /// What is replaced in the good file, by what, and what the refusal says.

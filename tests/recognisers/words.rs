@@ -50,6 +50,7 @@ impl Words {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each fact there is")]
 fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
     match evidence {
         Evidence::Build { build } => ("build", vec![told("build", build)]),
@@ -90,6 +91,26 @@ fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
         Evidence::BackendLoaded { backend, residence } => {
             ("backend_loaded", place("backend", backend, *residence))
         }
+        Evidence::Allotted { kind, device, residence, bytes } => {
+            let what = vec![told("kind", kind.as_str()), told("bytes", bytes)];
+            ("allotted", [what, place("device", device, *residence)].concat())
+        }
+        Evidence::Planned(plan) => (
+            "plan",
+            vec![
+                perhaps("requested", plan.requested.as_ref()),
+                perhaps("offloaded", plan.offloaded.as_ref()),
+                perhaps("total", plan.total.as_ref()),
+                perhaps("required", plan.required.as_ref()),
+                perhaps("available", plan.available.as_ref()),
+            ],
+        ),
+        Evidence::NoDeviceFound => ("no_device_found", vec![]),
+        Evidence::RunnerBegins { model } => {
+            ("runner_begins", vec![perhaps("model", model.as_ref())])
+        }
+        Evidence::RunnerEnded { detail: words } => ("runner_ended", detail(words)),
+        Evidence::ProcessBegins => ("process_begins", vec![]),
         Evidence::LayersAsked { layers } => {
             ("layers_asked", vec![perhaps("layers", layers.as_ref())])
         }
