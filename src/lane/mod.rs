@@ -3,6 +3,7 @@
 //! A lane is one engine process serving one model. It can load again; each load has its own account and verdict.
 
 mod finding;
+mod interval;
 mod load;
 mod logged;
 mod runner;

@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
-use crate::placement::{Account, Placement, PlacementVerdict, Plan, ProcessFacts, StatedFault};
-use crate::throughput::{Expectation, RateVerdict, TimingSource, Timings, TokensPerSecond, judge};
+use crate::placement::{
+    Account, Basis, Placement, PlacementVerdict, Plan, ProcessFacts, StatedFault,
+};
+use crate::throughput::{
+    Expectation, RateJudgement, RateVerdict, TimingSource, Timings, TokensPerSecond, compare, judge,
+};
 use crate::wedge::{ImpossibleProgress, Stalls};
 
+use super::interval::Intervals;
 use super::load::{Load, Outcome};
 use super::logged::LoggedRates;
 use super::{
@@ -23,6 +28,17 @@ struct KeptAlarm {
     alarm: Alarm,
     on: Option<Subject>,
     facts: Facts,
+}
+
+/// Whether the process said that it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serving {
+    /// It did not say so.
+    NotYet,
+    /// It listens: what it loaded is ready, if it loaded anything.
+    Listens,
+    /// It is a router: models are loaded by its children, each a lane of its own.
+    Routes,
 }
 
 /// What is known of the engine's process.
@@ -44,8 +60,7 @@ pub struct LaneState {
     engine: Option<Arc<str>>,
     lines: u64,
     pub(super) process: ProcessFacts,
-    /// The engine is a router: models are loaded by its children, each a lane of its own.
-    routes: bool,
+    serving: Serving,
     pub(super) load: Option<Load>,
     loads: u64,
     /// A device was chosen after the present load was done: for the next, whose opening line comes later.
@@ -57,13 +72,16 @@ pub struct LaneState {
     /// The subjects already told to be wedged, so that each span gets the event once.
     wedged: Vec<Subject>,
     logged: LoggedRates,
+    intervals: Intervals,
+    /// Whether a request of ours told its rate since the last interval: it is the better source.
+    told_since_interval: bool,
+    /// Intervals under the floor in a row.
+    slow_intervals: u32,
     prefill: Option<(u64, Option<TokensPerSecond>)>,
     alarms: BTreeMap<AlarmKind, KeptAlarm>,
     blind: BTreeMap<BlindCause, Alarm>,
     /// Whether the engine can still be heard.
     hearing: Process,
-    /// Whether it said that it listens.
-    listens: bool,
     /// Whether its end is meant.
     is_stopping: bool,
     /// When its last line was seen.
@@ -89,7 +107,7 @@ impl LaneState {
             policy,
             lines: 0,
             process: ProcessFacts::default(),
-            routes: false,
+            serving: Serving::NotYet,
             load: None,
             loads: 0,
             chosen_ahead: None,
@@ -99,11 +117,13 @@ impl LaneState {
             impossible: ImpossibleProgress::default(),
             wedged: Vec::new(),
             logged: LoggedRates::default(),
+            intervals: Intervals::default(),
+            told_since_interval: false,
+            slow_intervals: 0,
             prefill: None,
             alarms: BTreeMap::new(),
             blind: BTreeMap::new(),
             hearing: Process::Open,
-            listens: false,
             is_stopping: false,
             heard: None,
             breaches: 0,
@@ -152,13 +172,15 @@ impl LaneState {
     }
 
     /// Takes one fact.
-    #[expect(clippy::too_many_lines, reason = "one arm for each fact there is")]
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
             Evidence::DeviceSeen { residence, .. } => self.process.see_device(residence),
             Evidence::BackendLoaded { backend, residence } => {
                 self.process.see_backend(&backend, residence);
+            }
+            Evidence::Platform { device, residence } => {
+                self.take_platform(device, residence, now, out);
             }
             Evidence::LayersAsked { layers } => self.process.layers_asked |= layers != Some(0),
             Evidence::LoadBegins { role, .. } => {
@@ -192,6 +214,7 @@ impl LaneState {
             }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
+            | Evidence::LayerRange { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
             | Evidence::Allotted { kind: BufferKind::Model, .. }
             | Evidence::DeviceChosen { .. } => {
@@ -217,16 +240,44 @@ impl LaneState {
             | Evidence::RunnerBegins { .. }
             | Evidence::RunnerEnded { .. }
             | Evidence::ProcessBegins => self.take_from_scheduler(evidence, now, out),
-            Evidence::LoadFailed { detail } => self.fail_load(Some(&detail), now, out),
+            Evidence::LoadFailed { cause, detail } => {
+                self.fail_load(cause, Some(&detail), now, out);
+            }
             Evidence::Settled => self.settle(now, out),
             Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
+            Evidence::Decode { .. }
+            | Evidence::Prefill { .. }
+            | Evidence::Interval { .. }
+            | Evidence::DecodeProgress { .. }
+            | Evidence::PrefillProgress { .. }
+            | Evidence::TaskLaunched { .. }
+            | Evidence::TaskReleased { .. }
+            | Evidence::ContextShift { .. } => self.take_work(&evidence, now, out),
+            Evidence::Routes => {
+                self.serving = Serving::Routes;
+                self.load = None;
+            }
+            Evidence::Build { .. }
+            | Evidence::ChildBegins { .. }
+            | Evidence::ChildEnds { .. }
+            | Evidence::Exiting => {}
+        }
+    }
+
+    /// Takes one fact of requests being served.
+    fn take_work(&mut self, evidence: &Evidence, now: Instant, out: &mut Vec<Finding>) {
+        match *evidence {
             Evidence::Decode { tokens, milliseconds, rate, slot, .. } => {
                 self.settle_working(now, out);
                 self.log_rate(tokens, milliseconds, rate, now);
                 if let Some(slot) = slot {
                     self.slots.progress(slot, true, now);
                 }
+            }
+            Evidence::Interval { rate, running, rank } => {
+                self.settle_working(now, out);
+                self.take_interval(rate, running, rank, now, out);
             }
             Evidence::Prefill { tokens, rate, .. } => {
                 self.settle_working(now, out);
@@ -247,21 +298,14 @@ impl LaneState {
                 self.slots.progress(slot, true, now);
                 self.shifted = Some(now);
             }
-            Evidence::Routes => {
-                self.routes = true;
-                self.load = None;
-            }
-            Evidence::Build { .. }
-            | Evidence::ChildBegins { .. }
-            | Evidence::ChildEnds { .. }
-            | Evidence::Exiting => {}
+            _ => {}
         }
     }
 
     /// The caller knows that the engine answers (its health endpoint says so): the verdict is due, as soon as lines
     /// that are still on their way have arrived.
     pub fn ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        if self.routes {
+        if self.serving == Serving::Routes {
             return;
         }
         if self.load.is_none() {
@@ -277,6 +321,11 @@ impl LaneState {
     /// No line will come any more, and nothing is known of the process: what is open is judged as it stands. For
     /// logs that are read after the fact.
     pub fn conclude(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        // An engine that tells of no load, and yet that it will run on the CPU.
+        let decides = self.process.faults.iter().any(|fault| fault.decides);
+        if self.load.is_none() && self.serving != Serving::Routes && decides {
+            self.begin_load(now, out);
+        }
         self.settle_loading(now, out);
         self.count_logged_rates(true, now, out);
     }
@@ -292,10 +341,11 @@ impl LaneState {
         // whose end is told twice ended once.
         let is_loading = match &self.load {
             Some(load) => load.is_loading(),
-            None => !self.routes && !self.listens && !matches!(self.hearing, Process::Ended),
+            None => self.serving == Serving::NotYet && !matches!(self.hearing, Process::Ended),
         };
         if is_loading && !self.is_stopping {
-            self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
+            let how = format!("the engine ended before it was ready: {how}");
+            self.fail_load(None, Some(&how), now, out);
         }
         self.end(now, out);
         self.hearing = Process::Ended;
@@ -329,14 +379,13 @@ impl LaneState {
         }
         self.blind.clear();
         self.hearing = Process::Open;
-        self.listens = false;
+        self.serving = Serving::NotYet;
         self.is_stopping = false;
         self.heard = None;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
         self.process = ProcessFacts::default();
-        self.routes = false;
         self.load = None;
         self.chosen_ahead = None;
     }
@@ -415,9 +464,12 @@ impl LaneState {
         now: Instant,
         out: &mut Vec<Finding>,
     ) -> Recorded {
-        // Who answers is ready, whatever its lines said: then the verdict is due.
+        // Who answers is ready, whatever its lines said: then the verdict is due. Where nothing was planned, a program
+        // may want rates alone.
         let is_judged = self.placement().is_some() || self.has_failed();
-        if timings.is_some() && !is_judged && !matches!(self.hearing, Process::Ended) {
+        let is_planned = self.config.plan() != Plan::Unknown;
+        if timings.is_some() && is_planned && !is_judged && !matches!(self.hearing, Process::Ended)
+        {
             self.ready(now, out);
         }
         let from_log;
@@ -433,6 +485,7 @@ impl LaneState {
                 from_log.as_ref().or(told)
             }
         };
+        self.told_since_interval |= timings.is_some_and(|told| told.decode_rate.is_some());
         self.judge_rate(request.map(Subject::Request), timings, now, out)
     }
 
@@ -501,6 +554,7 @@ impl LaneState {
             self.tell_load(chosen, now);
         }
         self.slots.clear();
+        self.intervals.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.retain(|subject| matches!(subject, Subject::Request(_)));
         out.push(Finding::LoadStarted { load, at: now });
@@ -514,7 +568,9 @@ impl LaneState {
 
     /// It listens, so that what it loaded is ready. A router listens before it has any model.
     fn listen(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        self.listens = true;
+        if self.serving == Serving::NotYet {
+            self.serving = Serving::Listens;
+        }
         if self.load.is_some() {
             self.settle(now, out);
         }
@@ -538,7 +594,7 @@ impl LaneState {
 
     /// The load is done, or later evidence has settled: the verdict.
     fn settle(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        if self.routes {
+        if self.serving == Serving::Routes {
             return;
         }
         if self.load.is_none() {
@@ -550,7 +606,7 @@ impl LaneState {
             return;
         }
         if let Some(how) = load.take_end() {
-            self.fail_load(Some(&how), now, out);
+            self.fail_load(None, Some(&how), now, out);
             return;
         }
         let again = !load.is_loading();
@@ -587,16 +643,44 @@ impl LaneState {
             }
         }
         if self.lines == 0 {
-            // Who planned nothing and gave no output asked for rates alone.
-            if self.config.plan() != Plan::Unknown {
-                self.blind(BlindCause::NoOutput, true, now, out);
-            }
+            self.blind(BlindCause::NoOutput, true, now, out);
         } else if self.engine.is_none() {
             self.blind(BlindCause::UnknownEngine, true, now, out);
         }
     }
 
-    pub(super) fn fail_load(&mut self, how: Option<&str>, now: Instant, out: &mut Vec<Finding>) {
+    /// The serving process named the device type that it loads on. Each of its processes does, at its own time, so that
+    /// the same words again are no news; other words after a verdict that rests on them are those of its next start.
+    fn take_platform(
+        &mut self,
+        device: String,
+        residence: Residence,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        let told = Some((device, residence));
+        let known = std::mem::replace(&mut self.process.platform, told);
+        let is_same = known == self.process.platform;
+        let is_next_start = match self.load.as_ref().map(|load| &load.outcome) {
+            None | Some(Outcome::Failed) => true,
+            Some(Outcome::Judged(placement)) => placement.basis == Basis::Platform && !is_same,
+            Some(Outcome::Loading) => false,
+        };
+        if is_next_start {
+            self.begin_load(now, out);
+        }
+        if let Some((device, residence)) = self.process.platform.clone().filter(|_| !is_same) {
+            self.tell_load(Evidence::Platform { device, residence }, now);
+        }
+    }
+
+    pub(super) fn fail_load(
+        &mut self,
+        cause: Option<Cause>,
+        how: Option<&str>,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
         if self.has_failed() {
             return; // engines say it more than once
         }
@@ -604,10 +688,19 @@ impl LaneState {
             self.begin_load(now, out);
         }
         let Some(load) = &mut self.load else { return };
+        if let (Some(cause), Some(detail)) = (cause, how) {
+            load.take(Evidence::Fault { cause, decides: false, detail: detail.to_owned() }, now);
+        }
         load.outcome = Outcome::Failed;
         let id = load.id;
         let mut faults: Vec<_> =
             load.account().faults.iter().chain(&self.process.faults).cloned().collect();
+        let mut seen = Vec::new();
+        faults.retain(|fault| {
+            let is_new = !seen.contains(&fault.cause);
+            seen.push(fault.cause);
+            is_new
+        });
         // Whoever failed to load for want of memory had a device.
         faults.sort_by_key(|fault| fault.cause != Cause::OutOfMemory);
         let mut facts = self.base_facts();
@@ -689,6 +782,63 @@ impl LaneState {
         }
     }
 
+    /// An engine logged what all its requests decoded in an interval. A request's share of it is judged like a request,
+    /// but no interval proves much alone: prefill that ran in it counts as time.
+    fn take_interval(
+        &mut self,
+        rate: f64,
+        running: u32,
+        rank: Option<u32>,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        let has_better = std::mem::take(&mut self.told_since_interval) || self.in_flight() > 0;
+        let share = self.intervals.observe(rate, running, rank);
+        self.last_rate = share.map(TokensPerSecond::get).or(self.last_rate);
+        let judged = share
+            .filter(|_| !has_better && self.expectation().is_some())
+            .map(|share| (share, compare(share, self.expectation(), &self.policy.throughput)));
+        if let Some((share, judgement)) = judged {
+            let facts = Facts {
+                decode_rate: Some(share.get()),
+                timing_source: Some(TimingSource::Interval),
+                in_flight: Some(running),
+                ..self.rate_facts(&judgement)
+            };
+            if judgement.verdict == RateVerdict::Degraded {
+                self.slow_intervals = self.slow_intervals.saturating_add(1);
+                let is_enough =
+                    self.slow_intervals >= self.policy.throughput.consecutive_intervals();
+                if is_enough || self.is_standing(AlarmKind::Degraded) {
+                    let suspects = self.suspects(running, now);
+                    let advice = Some(slow_advice(&suspects));
+                    let facts = Facts { advice, suspects, ..facts };
+                    self.observe_alarm(AlarmKind::Degraded, true, None, facts, now, out);
+                }
+            } else {
+                self.slow_intervals = 0;
+                if self.is_standing(AlarmKind::Degraded) {
+                    self.observe_alarm(AlarmKind::Degraded, false, None, facts, now, out);
+                }
+            }
+        }
+        let Some(rate) = TokensPerSecond::new(rate) else { return };
+        let judgement = judged.map(|(_, judgement)| judgement);
+        let facts = Box::new(self.base_facts());
+        out.push(Finding::IntervalRate { rate, running, judgement, facts });
+    }
+
+    /// The facts of a rate that was judged: its lane's placement, and what was expected.
+    fn rate_facts(&self, judgement: &RateJudgement) -> Facts {
+        let mut facts = self.placement_facts();
+        facts.ratio = judgement.ratio;
+        if let Some(expectation) = self.expectation() {
+            facts.expected_rate = Some(expectation.rate().get());
+            facts.expectation_source = Some(expectation.source().clone());
+        }
+        facts
+    }
+
     fn judge_rate(
         &mut self,
         on: Option<Subject>,
@@ -701,17 +851,12 @@ impl LaneState {
         let rate = timings.and_then(|it| it.decode_rate).map(TokensPerSecond::get);
         self.last_rate = rate.or(self.last_rate);
 
-        let mut facts = self.placement_facts();
+        let mut facts = self.rate_facts(&judgement);
         let advice = facts.advice.take();
         facts.decode_rate = rate;
         facts.tokens = timings.and_then(|it| it.decode_tokens);
         facts.timing_source = timings.map(|it| it.source);
         facts.in_flight = Some(in_flight);
-        facts.ratio = judgement.ratio;
-        if let Some(expectation) = self.expectation() {
-            facts.expected_rate = Some(expectation.rate().get());
-            facts.expectation_source = Some(expectation.source().clone());
-        }
 
         let mut events = Vec::new();
         if self.is_standing(AlarmKind::CpuFallback) {
