@@ -6,10 +6,15 @@ mod finding;
 mod interval;
 mod load;
 mod logged;
+mod rates;
 mod runner;
+mod standstill;
 mod state;
+mod telling;
 #[cfg(test)]
 mod tests;
+mod verdicts;
+mod view;
 
 use std::sync::Arc;
 
