@@ -1,13 +1,16 @@
 //! The README tells the truth: its commands run, its names are those that leave, its defaults are the code's.
 //!
-//! Its Rust code is compiled and run as doctests (`src/lib.rs`).
+//! Its Rust code is compiled as doctests (`src/lib.rs`), which run what needs no engine and no file.
 
 #![cfg(all(unix, feature = "otlp", feature = "output"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use serving_sentinel::engines::verbosity::{PLACEMENT_VERBOSITY, VERBOSITY_VARIABLE};
 use serving_sentinel::evidence::Cause;
@@ -54,6 +57,19 @@ fn row(code: &str) -> Vec<&'static str> {
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+// === Its code ===
+
+/// Who reads this page on the web sees the lines that rustdoc hides.
+#[test]
+fn code_is_shown_as_it_is_pasted() {
+    let blocks: Vec<_> =
+        parts().filter(|(is_block, part)| *is_block && part.starts_with("rust")).collect();
+    assert!(blocks.len() > 8);
+    for line in blocks.iter().flat_map(|(_, block)| block.lines()) {
+        assert!(line != "#" && !line.trim_start().starts_with("# "), "{line}");
+    }
 }
 
 // === Its commands ===
@@ -149,6 +165,33 @@ fn a_child_is_watched() {
 }
 
 #[test]
+fn a_child_that_answers_and_says_nothing_is_judged() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for status in ["503 Service Unavailable", "200 OK"] {
+            let (mut client, _) = server.accept().unwrap();
+            client.read_exact(&mut [0; b"GET /health HTTP/1.0\r\n\r\n".len()]).unwrap();
+            write!(client, "HTTP/1.1 {status}\r\n\r\n").unwrap();
+        }
+    });
+    // It lives until its stdin closes, and that is when its verdict was read.
+    let mut watch = example("watch");
+    watch.args(["--health", &address, "cat"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut stdin = watch.stdin.take();
+    let mut alarms = String::new();
+    for line in BufReader::new(watch.stderr.take().unwrap()).lines().map(Result::unwrap) {
+        if line.contains("serving.placement.verdict=\"unreported\"") {
+            drop(stdin.take());
+        }
+        alarms.extend([&line, "\n"]);
+    }
+    assert!(watch.wait().unwrap().success(), "{alarms}");
+    assert!(stdin.is_none(), "{alarms}");
+}
+
+#[test]
 fn lines_logged_already_are_heard() {
     let (log, _) = said(&mut example("engine_target"));
     assert!(log.contains("serving.placement.verdict=\"cpu_fallback\""), "{log}");
@@ -238,6 +281,7 @@ fn defaults_are_the_codes() {
         ("AlarmPolicy::with_time_to_live", format!("{:?}", AlarmPolicy::DEFAULT_TIME_TO_LIVE)),
         ("WedgePolicy::with_bulk_budget", format!("{:?}", WedgePolicy::DEFAULT_BULK_BUDGET)),
         ("WedgePolicy::with_drip_budget", format!("{:?}", WedgePolicy::DEFAULT_DRIP_BUDGET)),
+        ("WedgePolicy::with_load_budget", format!("{:?}", WedgePolicy::DEFAULT_LOAD_BUDGET)),
         ("SentinelLayerBuilder::max_lanes", SentinelLayerBuilder::DEFAULT_MAX_LANES.to_string()),
         ("OtlpBuilder::max_lanes", OtlpBuilder::DEFAULT_MAX_LANES.to_string()),
         (
