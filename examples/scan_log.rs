@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example scan_log -- engine.log`; without a file it reads a recorded one.
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -14,7 +15,7 @@ const RECORDED: &str = "tests/fixtures/recordings/llama-server-no-gpu-banner-lie
 
 #[expect(clippy::print_stdout, reason = "an example shows what it found")]
 #[expect(clippy::disallowed_methods, reason = "the log is read at some time")]
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let file = std::env::args().nth(1);
     let file = file.unwrap_or_else(|| format!("{}/{RECORDED}", env!("CARGO_MANIFEST_DIR")));
     let log = std::fs::read(&file).with_context(|| format!("cannot read {file}"))?;
@@ -27,6 +28,10 @@ fn main() -> anyhow::Result<()> {
     }
     observer.conclude(now, &mut found);
 
+    if found.is_empty() {
+        println!("cannot tell: no line of {file} is an engine's");
+        return Ok(ExitCode::from(3));
+    }
     for (lane, finding) in found {
         match finding {
             Finding::Judged { load, facts, .. } => {
@@ -54,5 +59,5 @@ fn main() -> anyhow::Result<()> {
             _ => {}
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

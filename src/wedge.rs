@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 /// When no progress is a wedge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WedgePolicy {
-    bulk_budget: Duration,
-    drip_budget: Duration,
+    bulk: Duration,
+    drip: Duration,
+    load: Duration,
 }
 
 impl Default for WedgePolicy {
     fn default() -> Self {
-        Self { bulk_budget: Self::DEFAULT_BULK_BUDGET, drip_budget: Self::DEFAULT_DRIP_BUDGET }
+        Self {
+            bulk: Self::DEFAULT_BULK_BUDGET,
+            drip: Self::DEFAULT_DRIP_BUDGET,
+            load: Self::DEFAULT_LOAD_BUDGET,
+        }
     }
 }
 
@@ -23,6 +28,8 @@ impl WedgePolicy {
     pub const DEFAULT_BULK_BUDGET: Duration = Duration::from_secs(300);
     /// Decode: tokens drip, even slow ones within seconds.
     pub const DEFAULT_DRIP_BUDGET: Duration = Duration::from_secs(30);
+    /// Loading: hundreds of gigabytes from a slow disk take long, and print dots without a line's end meanwhile.
+    pub const DEFAULT_LOAD_BUDGET: Duration = Duration::from_secs(1800);
     /// A share of a prompt that is done can round to a little over 1, never to more than this.
     pub const IMPOSSIBLE_SHARE: f64 = 1.001;
     /// So many impossible progress lines of one slot in a row are a wedge.
@@ -33,7 +40,7 @@ impl WedgePolicy {
     /// By default, this is [`DEFAULT_BULK_BUDGET`](Self::DEFAULT_BULK_BUDGET).
     #[must_use]
     pub const fn with_bulk_budget(self, budget: Duration) -> Self {
-        Self { bulk_budget: budget, ..self }
+        Self { bulk: budget, ..self }
     }
 
     /// Sets how long a decode may stand still.
@@ -41,12 +48,25 @@ impl WedgePolicy {
     /// By default, this is [`DEFAULT_DRIP_BUDGET`](Self::DEFAULT_DRIP_BUDGET).
     #[must_use]
     pub const fn with_drip_budget(self, budget: Duration) -> Self {
-        Self { drip_budget: budget, ..self }
+        Self { drip: budget, ..self }
+    }
+
+    /// Sets how long an engine may load without printing a line.
+    ///
+    /// By default, this is [`DEFAULT_LOAD_BUDGET`](Self::DEFAULT_LOAD_BUDGET).
+    #[must_use]
+    pub const fn with_load_budget(self, budget: Duration) -> Self {
+        Self { load: budget, ..self }
+    }
+
+    /// How long a load may be silent.
+    pub const fn load_budget(&self) -> Duration {
+        self.load
     }
 
     /// The budget of a request that has, or has not yet, given its first piece.
     pub const fn budget(&self, decoding: bool) -> Duration {
-        if decoding { self.drip_budget } else { self.bulk_budget }
+        if decoding { self.drip } else { self.bulk }
     }
 }
 

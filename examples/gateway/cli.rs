@@ -83,6 +83,11 @@ impl Cli {
     /// The engine to serve; `None` to play the recorded ones.
     pub(crate) fn engine(&self) -> anyhow::Result<Option<RealEngine>> {
         let Some((program, arguments)) = self.engine.split_first() else { return Ok(None) };
+        if let Some(option) = program.to_str().filter(|program| program.starts_with('-')) {
+            anyhow::bail!(
+                "there is no option `{option}` (see --help); an engine that is named so goes behind `./`"
+            );
+        }
         let mut lane = LaneConfig::new(self.lane.as_str()).with_plan(self.plan()?);
         if let Some(model) = self.model.clone().or_else(|| model_name(arguments)) {
             lane = lane.with_model(model);

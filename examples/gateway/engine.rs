@@ -104,6 +104,7 @@ impl Engine {
 
     /// Tells the engine to end, and waits until it has.
     pub(crate) async fn stop(self) {
+        self.lane.stopping();
         // It may have ended by itself.
         let _ = self.stop.send(());
         drop(self.supervisor.await);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::alarm::{Alarm, Transition};
 use crate::evidence::{BufferKind, Cause, Evidence, Residence, Role};
-use crate::placement::{Account, Placement, PlacementVerdict, ProcessFacts, StatedFault};
+use crate::placement::{Account, Placement, PlacementVerdict, Plan, ProcessFacts, StatedFault};
 use crate::throughput::{Expectation, RateVerdict, TimingSource, Timings, TokensPerSecond, judge};
 use crate::wedge::{ImpossibleProgress, Stalls};
 
@@ -64,6 +64,10 @@ pub struct LaneState {
     hearing: Process,
     /// Whether it said that it listens.
     listens: bool,
+    /// Whether its end is meant.
+    is_stopping: bool,
+    /// When its last line was seen.
+    heard: Option<Instant>,
     breaches: u32,
     last_rate: Option<f64>,
     shifted: Option<Instant>,
@@ -100,6 +104,8 @@ impl LaneState {
             blind: BTreeMap::new(),
             hearing: Process::Open,
             listens: false,
+            is_stopping: false,
+            heard: None,
             breaches: 0,
             last_rate: None,
             shifted: None,
@@ -129,6 +135,7 @@ impl LaneState {
     /// One line was seen. `engine` is the engine whose format it has, if any.
     pub fn line(&mut self, engine: Option<&Arc<str>>, now: Instant, out: &mut Vec<Finding>) {
         self.lines = self.lines.saturating_add(1);
+        self.heard = Some(now);
         if self.engine.is_none() && engine.is_some() {
             self.engine = engine.cloned();
         }
@@ -274,6 +281,11 @@ impl LaneState {
         self.count_logged_rates(true, now, out);
     }
 
+    /// The program stops the engine: its end is meant, and no failed load.
+    pub const fn stopping(&mut self) {
+        self.is_stopping = true;
+    }
+
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
         // An engine that ends in silence was not ready either. One that listened was, if it had a model at all, and one
@@ -282,7 +294,7 @@ impl LaneState {
             Some(load) => load.is_loading(),
             None => !self.routes && !self.listens && !matches!(self.hearing, Process::Ended),
         };
-        if is_loading {
+        if is_loading && !self.is_stopping {
             self.fail_load(Some(&format!("the engine ended before it was ready: {how}")), now, out);
         }
         self.end(now, out);
@@ -318,6 +330,8 @@ impl LaneState {
         self.blind.clear();
         self.hearing = Process::Open;
         self.listens = false;
+        self.is_stopping = false;
+        self.heard = None;
         self.slots.clear();
         self.impossible = ImpossibleProgress::default();
         self.wedged.clear();
@@ -401,6 +415,11 @@ impl LaneState {
         now: Instant,
         out: &mut Vec<Finding>,
     ) -> Recorded {
+        // Who answers is ready, whatever its lines said: then the verdict is due.
+        let is_judged = self.placement().is_some() || self.has_failed();
+        if timings.is_some() && !is_judged && !matches!(self.hearing, Process::Ended) {
+            self.ready(now, out);
+        }
         let from_log;
         let timings = match timings {
             Some(told) if told.decode_rate.is_some() => {
@@ -568,7 +587,10 @@ impl LaneState {
             }
         }
         if self.lines == 0 {
-            self.blind(BlindCause::NoOutput, true, now, out);
+            // Who planned nothing and gave no output asked for rates alone.
+            if self.config.plan() != Plan::Unknown {
+                self.blind(BlindCause::NoOutput, true, now, out);
+            }
         } else if self.engine.is_none() {
             self.blind(BlindCause::UnknownEngine, true, now, out);
         }
@@ -752,9 +774,11 @@ impl LaneState {
         let requests = self.requests.stalled(now, self.policy.wedge);
         let slots = self.slots.stalled(now, self.policy.wedge);
         let impossible = self.impossible.wedged();
+        let silent_load = self.silent_load(now);
         if requests.is_empty()
             && slots.is_empty()
             && impossible.is_none()
+            && silent_load.is_none()
             && !self.is_standing(AlarmKind::Wedged)
         {
             return;
@@ -768,10 +792,13 @@ impl LaneState {
             .map(|(_, still)| *still)
             .chain(slots.iter().map(|(_, still)| *still))
             .max();
-        facts.cause_detail = match (impossible, still) {
-            (Some(_), _) => Some("progress over 1 in four lines in a row".to_owned()),
-            (None, Some(still)) => Some(format!("no progress for {} s", still.as_secs())),
-            (None, None) => None,
+        facts.cause_detail = match (impossible, still, silent_load) {
+            (Some(_), _, _) => Some("progress over 1 in four lines in a row".to_owned()),
+            (None, Some(still), _) => Some(format!("no progress for {} s", still.as_secs())),
+            (None, None, Some(silent)) => {
+                Some(format!("no line for {} s while it loads", silent.as_secs()))
+            }
+            (None, None, None) => None,
         };
         facts.advice = Some(
             "look at the engine's slots (`/slots`) and its last lines; restart it if it does not get on".to_owned(),
@@ -779,7 +806,7 @@ impl LaneState {
 
         let mut subjects: Vec<Subject> =
             requests.iter().map(|(request, _)| Subject::Request(*request)).collect();
-        if impossible.is_some() || !slots.is_empty() {
+        if impossible.is_some() || silent_load.is_some() || !slots.is_empty() {
             subjects.extend(self.on_load());
         }
         for on in &subjects {
@@ -791,6 +818,13 @@ impl LaneState {
         let first = subjects.first().copied();
         self.wedged = subjects;
         self.observe_alarm(AlarmKind::Wedged, first.is_some(), first, facts, now, out);
+    }
+
+    /// How long an engine has loaded without a line, if that is too long.
+    fn silent_load(&self, now: Instant) -> Option<Duration> {
+        let silent = now.saturating_duration_since(self.heard?);
+        let is_loading = self.load.as_ref().is_some_and(Load::is_loading);
+        (is_loading && silent >= self.policy.wedge.load_budget()).then_some(silent)
     }
 
     // === alarms ===

@@ -580,3 +580,57 @@ fn closed_output_is_blindness_only_if_the_engine_lives_on() {
     ended_first.act(closed);
     assert!(alarms(&ended_first.at(60).tick()).is_empty());
 }
+
+#[test]
+fn a_timed_answer_proves_readiness() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main)]);
+    bench.record(&timings(48, 95.0));
+    assert_eq!(
+        alarms(&bench.at(1).tick()),
+        [(AlarmKind::Unreported, Raised)],
+        "its lines never said that it is ready"
+    );
+    let mut fronted = Bench::gpu();
+    fronted.record(&timings(48, 95.0));
+    let found = fronted.at(1).tick();
+    assert_eq!(
+        alarms(&found),
+        [(AlarmKind::Unreported, Raised), (AlarmKind::Blind, Raised)],
+        "nobody gave its output"
+    );
+    let mut rates_alone = Bench::new(LaneConfig::new("chat-0"));
+    rates_alone.record(&timings(48, 95.0));
+    assert!(alarms(&rates_alone.at(1).tick()).is_empty(), "nothing was planned");
+    assert_eq!(rates_alone.verdict(), Some(PlacementVerdict::Unreported));
+}
+
+#[test]
+fn an_engine_that_is_stopped_while_it_loads_has_not_failed() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main)]);
+    bench.act(|lane, _, _| lane.stopping());
+    assert!(bench.act(|lane, now, out| lane.ended("signal: 15 (SIGTERM)", now, out)).is_empty());
+    bench.take([begins(Role::Main)]);
+    let ended = bench.act(|lane, now, out| lane.ended("exit status: 1", now, out));
+    assert_eq!(
+        alarms(&ended),
+        [(AlarmKind::LoadFailed, Raised)],
+        "its next start is another matter"
+    );
+}
+
+#[test]
+fn a_load_that_is_silent_past_its_budget_is_wedged() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main)]);
+    assert!(bench.at(1799).tick().is_empty());
+    let wedged = bench.at(1800).tick();
+    assert!(
+        matches!(wedged.first(), Some(Finding::Noted { on: Subject::Load(LoadId(1)), .. })),
+        "{wedged:?}"
+    );
+    assert_eq!(alarms(&wedged), [(AlarmKind::Wedged, Raised)]);
+    bench.take([Evidence::Verbosity { level: 4 }]);
+    assert_eq!(alarms(&bench.tick()), [(AlarmKind::Wedged, Cleared)], "it speaks again");
+}

@@ -110,6 +110,11 @@ impl Lane {
         self.act(|state, findings| state.ready(now(), findings));
     }
 
+    /// The program is about to stop the engine: if that ends while it loads, it is no failed load.
+    pub fn stopping(&self) {
+        self.act(|state, _| state.stopping());
+    }
+
     /// The engine's process ended; `how` in words (`exit status: 1`). Before readiness, that is a failed load.
     ///
     /// The lane stays open for the engine's next start, and is not shown in metrics until then.

@@ -24,7 +24,7 @@ use super::resource::resource;
 use super::route::Route;
 use super::settings::{Propagator, Settings};
 use super::signal::Signal;
-use super::transport::{Transport, Watched};
+use super::transport::{Discard, Transport, Watched};
 use super::voice::{Line, Voice};
 use super::{Otlp, OtlpError};
 use crate::telemetry::names;
@@ -212,18 +212,22 @@ impl Parts {
         let exporter = self.watch(Signal::Metrics, settings.metrics.as_ref(), |route, cause| {
             exporters::metrics(route, settings.temporality, cause)
         })?;
-        if let Some(exporter) = exporter {
+        let Some(exporter) = exporter else {
+            // The SDK calls every observable instrument of a provider without a reader an error.
             let reader =
-                PeriodicReader::builder(exporter).with_interval(settings.metric_interval).build();
-            let max_series = self.max_series;
-            let room_for_lanes = move |instrument: &Instrument| {
-                let is_ours = instrument.scope().name() == names::SCOPE;
-                is_ours
-                    .then(|| Stream::builder().with_cardinality_limit(max_series).build().ok())
-                    .flatten()
-            };
-            builder = builder.with_reader(reader).with_view(room_for_lanes);
-        }
+                PeriodicReader::builder(Discard).with_interval(settings.metric_interval).build();
+            return Ok(builder.with_reader(reader).build());
+        };
+        let reader =
+            PeriodicReader::builder(exporter).with_interval(settings.metric_interval).build();
+        let max_series = self.max_series;
+        let room_for_lanes = move |instrument: &Instrument| {
+            let is_ours = instrument.scope().name() == names::SCOPE;
+            is_ours
+                .then(|| Stream::builder().with_cardinality_limit(max_series).build().ok())
+                .flatten()
+        };
+        builder = builder.with_reader(reader).with_view(room_for_lanes);
         Ok(builder.build())
     }
 

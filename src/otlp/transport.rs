@@ -192,3 +192,25 @@ impl ExportMetrics for Watched<MetricExporter> {
         self.inner.temporality()
     }
 }
+
+/// Where metrics go that nobody wants: they are switched off.
+#[derive(Debug)]
+pub(super) struct Discard;
+
+impl ExportMetrics for Discard {
+    async fn export(&self, _: &ResourceMetrics) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
+}
