@@ -9,9 +9,7 @@ use anyhow::Context as _;
 use serving_sentinel::output::launch;
 use serving_sentinel::{Lane, LaneConfig, Plan, SentinelLayer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Command;
-use tracing_subscriber::prelude::*;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -23,7 +21,7 @@ async fn main() -> anyhow::Result<()> {
     let mut words = std::env::args().skip(1).peekable();
     let health = words.next_if(|word| word == "--health").and_then(|_| words.next());
     let program = words.next().context("name an engine, such as: llama-server -m model.gguf")?;
-    let mut engine = Command::new(program);
+    let mut engine = tokio::process::Command::new(program);
     engine.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     // A llama-server that would not print where it puts the model is told to.
     launch::prepare(&mut engine).await?;
