@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use regex::bytes::{Regex, RegexSet};
+use regex::bytes::{Regex, RegexSetBuilder};
 use serving_sentinel::engines::{Matcher, StreamState};
 use serving_sentinel::lane::{LaneConfig, Policy};
 use serving_sentinel::observer::Observer;
@@ -16,15 +16,20 @@ const BANNER: &str = "0.00.671.349 I load_tensors: offloaded 19/19 layers to GPU
 const RUN: &str =
     include_str!("../tests/fixtures/recordings/llama-server-remote-gpu-19-of-19.stderr.log");
 
-/// Every pattern of the data file, as it stands there.
+/// Every pattern of the data files, as it stands there.
 fn patterns() -> Vec<String> {
-    let file: toml::Table = include_str!("../src/engines/llama_cpp.toml").parse().unwrap();
-    file["format"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|row| row["pattern"].as_str().unwrap().to_owned())
-        .collect()
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/engines")).unwrap();
+    let files = folder
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|it| it == "toml"));
+    let rows = files.flat_map(|file| {
+        let mut table: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
+        match table.remove("format") {
+            Some(toml::Value::Array(rows)) => rows,
+            _ => Vec::new(),
+        }
+    });
+    rows.map(|row| row["pattern"].as_str().unwrap().to_owned()).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -33,7 +38,7 @@ fn main() {
     let mut criterion = support::criterion();
     let patterns = patterns();
     let in_turn: Vec<Regex> = patterns.iter().map(|pattern| Regex::new(pattern).unwrap()).collect();
-    let set = RegexSet::new(&patterns).unwrap();
+    let set = RegexSetBuilder::new(&patterns).size_limit(1 << 28).build().unwrap();
     let matcher = Matcher::builtin();
 
     for (question, line) in [

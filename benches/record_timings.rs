@@ -72,6 +72,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let (lane_alone, lane_spans) = (lane(&alone)?, lane(&with_spans)?);
 
+    // A program's metrics are collected every now and then.
+    for (lane, meters) in [(&lane_alone, &of_layer), (&lane_spans, &of_spans)] {
+        told(lane);
+        meters.force_flush()?;
+    }
+
     support::Question::new("record_timings")
         .contender("one_histogram_record", || {
             histogram.record(black_box(83.754), black_box(&attributes));

@@ -2,7 +2,6 @@
 //!
 //! `cargo run --example scan_log -- engine.log`; without a file it reads a recorded one.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -15,7 +14,7 @@ const RECORDED: &str = "tests/fixtures/recordings/llama-server-no-gpu-banner-lie
 
 #[expect(clippy::print_stdout, reason = "an example shows what it found")]
 #[expect(clippy::disallowed_methods, reason = "the log is read at some time")]
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<()> {
     let file = std::env::args().nth(1);
     let file = file.unwrap_or_else(|| format!("{}/{RECORDED}", env!("CARGO_MANIFEST_DIR")));
     let log = std::fs::read(&file).with_context(|| format!("cannot read {file}"))?;
@@ -28,10 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     observer.conclude(now, &mut found);
 
-    if found.is_empty() {
-        println!("cannot tell: no line of {file} is an engine's");
-        return Ok(ExitCode::from(3));
-    }
+    anyhow::ensure!(!found.is_empty(), "cannot tell: no line of {file} is an engine's");
     for (lane, finding) in found {
         match finding {
             Finding::Judged { load, facts, .. } => {
@@ -59,5 +55,5 @@ fn main() -> anyhow::Result<ExitCode> {
             _ => {}
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -214,6 +214,25 @@ pub enum Evidence {
         /// Where it is.
         residence: Residence,
     },
+    /// Consecutive layers were given to one device.
+    LayerRange {
+        /// The first one's number.
+        first: u32,
+        /// The last one's number.
+        last: u32,
+        /// The device's name as printed.
+        device: String,
+        /// Where it is.
+        residence: Residence,
+    },
+    /// The serving process names the device type that it loads on (vLLM's `device_config=cuda`, TGI's detected
+    /// system). True for the process, and so for every load of it until it says otherwise.
+    Platform {
+        /// The device type's name as printed.
+        device: String,
+        /// Where it is.
+        residence: Residence,
+    },
     /// The memory fit put some of this device's layers into host memory.
     Overflow {
         /// Layers whose big tensors are on the host.
@@ -298,6 +317,8 @@ pub enum Evidence {
     },
     /// The load failed. Nothing is placed.
     LoadFailed {
+        /// Of the closed vocabulary; `None` where the line does not say why, and lines before it may have.
+        cause: Option<Cause>,
         /// The engine's own words.
         detail: String,
     },
@@ -353,6 +374,15 @@ pub enum Evidence {
         slot: Option<u32>,
         /// The task; `None` where the line names none.
         task: Option<u64>,
+    },
+    /// What all running requests decoded together in an interval that ends now. No request's rate.
+    Interval {
+        /// Tokens/s of all of them; 0 in an interval in which nothing was decoded.
+        rate: f64,
+        /// Requests that run at the interval's end.
+        running: u32,
+        /// The data-parallel engine within the process; `None` where the line names none.
+        rank: Option<u32>,
     },
     /// A running request's decode so far.
     DecodeProgress {

@@ -96,10 +96,10 @@
 //! - It does not ask the system, the driver or the engine's endpoints: it knows what the engine prints and answers.
 //! - It does not supervise: an engine that ends after it was ready is the end of its lane's alarms, and no fault.
 //! - It does not judge before the engine answers, by its own line, by [`Lane::ready`], or by a request with timings.
-//! - It does not know every engine: placement is read from the output of llama.cpp (2023 to 2026), of Ollama,
-//!   `KoboldCpp`, llamafile, llama-cpp-python, `ik_llama.cpp` and llama-box, and of what runs these (llama-swap, LM
-//!   Studio, `LocalAI`, Jan); and by a file of your own from others ([`engines::Matcher::with_file`]). Timings are read
-//!   from the responses of more ([`Timings::from_response`]).
+//! - It does not know every engine: placement is read from the output of llama.cpp (2023 to 2026), of Ollama and others
+//!   of its kin, of what runs these (llama-swap, LM Studio, `LocalAI`, Jan), and, as far as they tell it, of vLLM,
+//!   `SGLang`, TGI, mistral.rs and some more: the README lists them. A file of your own adds others
+//!   ([`engines::Matcher::with_file`]).
 //! - It was not run on anything but Linux, nor with any engine but llama-server: other formats are from public reports
 //!   and sources.
 

@@ -36,7 +36,8 @@ pub enum TimingSource {
     EngineResponse,
     /// The engine's own, in its log.
     EngineLog,
-    /// The engine's own, summed over an interval and all running requests.
+    /// The engine's own, summed over an interval and all running requests. In the facts of an alarm, one request's
+    /// share of that.
     Interval,
     /// The client's, from the first to the last piece of a stream.
     ClientClock,
@@ -242,6 +243,12 @@ impl ThroughputPolicy {
     pub(crate) const fn consecutive(&self, in_flight: u32) -> u32 {
         if in_flight > 1 { self.consecutive_contended.get() } else { 1 }
     }
+
+    /// Breaching intervals in a row that raise the alarm: an interval holds other requests' prefill, so one proves as
+    /// little as one contended request.
+    pub(crate) const fn consecutive_intervals(&self) -> u32 {
+        self.consecutive_contended.get()
+    }
 }
 
 /// Why a policy is refused.
@@ -320,7 +327,18 @@ pub fn judge(
         return unjudged(RateVerdict::SmallSample);
     }
     let Some(rate) = timings.decode_rate else { return unjudged(RateVerdict::NoTimings) };
-    let Some(expectation) = expectation else { return unjudged(RateVerdict::NoExpectation) };
+    compare(rate, expectation, policy)
+}
+
+/// Compares a rate that rests on enough tokens with what was expected.
+pub(crate) fn compare(
+    rate: TokensPerSecond,
+    expectation: Option<&Expectation>,
+    policy: &ThroughputPolicy,
+) -> RateJudgement {
+    let Some(expectation) = expectation else {
+        return RateJudgement { verdict: RateVerdict::NoExpectation, ratio: None };
+    };
     let ratio = rate.get() / expectation.rate().get();
     let verdict = if ratio < policy.floor {
         RateVerdict::Degraded

@@ -68,6 +68,7 @@ fn read(log: &[u8], plan: Plan) -> Judged {
                     });
                     judged.causes.extend(facts.causes.iter().map(ToString::to_string));
                 }
+                Finding::IntervalRate { rate, .. } => judged.rates.push(rate.get()),
                 Finding::LoggedRate { timings, .. } => {
                     judged.rates.extend(timings.decode_rate.map(TokensPerSecond::get));
                 }

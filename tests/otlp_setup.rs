@@ -367,6 +367,30 @@ fn a_disabled_sdk_records_and_sends_nothing() {
 }
 
 #[test]
+fn switched_off_metrics_are_no_error() {
+    let off = [("OTEL_SDK_DISABLED", "true"), ("OTEL_METRICS_EXPORTER", "none")];
+    for (variable, value) in off {
+        let otlp = to(Wire::Http, "http://127.0.0.1:9").variable(variable, value).build().unwrap();
+        let log = Log::default();
+        let fmt = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(log.clone());
+        let sentinel = SentinelLayer::builder().meter_provider(otlp.meter_provider()).build();
+        let subscriber = tracing_subscriber::registry().with(fmt).with(otlp.layer()).with(sentinel);
+        tracing::subscriber::with_default(subscriber, || {
+            let lane = Lane::open(LaneConfig::new("chat-0").with_plan(Plan::GPU));
+            lane.observe_line(b"srv    load_model: loading model '/models/m.gguf'");
+            lane.observe_line(b"srv  llama_server: model loaded");
+            assert!(lane.flush(ENOUGH));
+        });
+        let said = log.lines();
+        assert!(
+            said.iter().any(|line| line.contains("did not say where")),
+            "{variable}: {said:#?}"
+        );
+        assert!(!said.iter().any(|line| line.contains("opentelemetry")), "{variable}: {said:#?}");
+    }
+}
+
+#[test]
 fn debug_events_stay_asleep() {
     let otlp = to(Wire::Http, "http://127.0.0.1:9").build().unwrap();
     let disabled =

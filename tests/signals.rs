@@ -392,6 +392,36 @@ fn a_rate_that_only_the_log_tells_is_counted() {
 }
 
 #[test]
+fn the_rate_of_an_interval_is_the_lanes_and_counts_no_request() {
+    let interval_line = |rate, running| {
+        format!(
+            "INFO 06-13 11:38:03 [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+             throughput: {rate} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 0.6%"
+        )
+    };
+    let out = export(|| {
+        let lane = Lane::open(config());
+        lane.observe_line(
+            b"INFO 06-13 11:36:10 [__init__.py:244] Automatically detected platform cuda.",
+        );
+        for (rate, running) in [("0.0", 0), ("120.0", 2), ("160.0", 2), ("0.0", 0)] {
+            lane.observe_line(interval_line(rate, running).as_bytes());
+        }
+        lane
+    });
+    let interval = [LANE, ("serving.timing.source", "interval")];
+    let rates = out.points("serving.decode.rate", &interval);
+    assert_eq!(rates.iter().map(|point| point.value).sum::<f64>(), 280.0, "of all requests");
+    assert_eq!(
+        out.value("serving.decode.ratio", &[LANE]),
+        0.8,
+        "a request's share, where it can be judged"
+    );
+    out.expect_no_point("serving.throughput.judged", &[LANE]);
+    out.expect_no_point("gen_ai.server.time_per_output_token", &[]);
+}
+
+#[test]
 fn a_request_is_a_client_span_with_its_rate_its_usage_and_its_load() {
     let out = export(|| {
         let lane = loaded(ON_GPU);

@@ -16,17 +16,27 @@ use super::{Recognised, Service};
 
 /// The files that come with the crate.
 const BUILTIN: &[(&str, &str)] = &[
-    ("llama_cpp.toml", include_str!("llama_cpp.toml")),
     ("ik_llama_cpp.toml", include_str!("ik_llama_cpp.toml")),
     ("jan.toml", include_str!("jan.toml")),
     ("koboldcpp.toml", include_str!("koboldcpp.toml")),
     ("llama_box.toml", include_str!("llama_box.toml")),
+    ("llama_cpp.toml", include_str!("llama_cpp.toml")),
     ("llama_cpp_python.toml", include_str!("llama_cpp_python.toml")),
     ("llama_swap.toml", include_str!("llama_swap.toml")),
     ("llamafile.toml", include_str!("llamafile.toml")),
     ("lmstudio.toml", include_str!("lmstudio.toml")),
     ("localai.toml", include_str!("localai.toml")),
+    ("mistral_rs.toml", include_str!("mistral_rs.toml")),
+    ("mlx_lm.toml", include_str!("mlx_lm.toml")),
     ("ollama.toml", include_str!("ollama.toml")),
+    ("onnx_runtime.toml", include_str!("onnx_runtime.toml")),
+    ("python.toml", include_str!("python.toml")),
+    ("sglang.toml", include_str!("sglang.toml")),
+    ("stable_diffusion_cpp.toml", include_str!("stable_diffusion_cpp.toml")),
+    ("tabby_api.toml", include_str!("tabby_api.toml")),
+    ("tgi.toml", include_str!("tgi.toml")),
+    ("vllm.toml", include_str!("vllm.toml")),
+    ("whisper_cpp.toml", include_str!("whisper_cpp.toml")),
 ];
 
 /// Recognises engine lines. Made once, shared by all streams.

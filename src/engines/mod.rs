@@ -7,6 +7,7 @@
 mod error;
 mod file;
 mod format;
+mod frames;
 mod matcher;
 mod prefix;
 mod program;

@@ -1,10 +1,11 @@
 //! Takes log prefixes off a line: what wraps engine lines on their way to us, and the engine's own timestamp.
 //!
 //! The parts come in one fixed order, each at most once, so text of a message is never mistaken for a further prefix:
-//! a time, a syslog head (journald), a compose or container name, another time, the prefix of a program that runs the
-//! engine (`program`), a router child's port, the engine's own `<min>.<ss>.<ms>.<us> <level> `. Colours may stand
-//! between any two.
+//! a time, a syslog head (journald), a compose or container name, two more times, the prefix of a program that runs the
+//! engine (`program`), a router child's port, the engine's own `<min>.<ss>.<ms>.<us> <level> ` or another engine's
+//! (`frames`). Colours may stand between any two.
 
+use super::frames::{self, Logger, Unframed};
 use super::program;
 
 /// What is left of a line, and what its prefixes told.
@@ -36,31 +37,34 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     let mut rest = trim(line);
     let mut service = None;
     let mut wrapped = false;
-    let mut is_timed = false;
+    // What was known before a time that may be a logger's own.
+    let mut wrapped_before = None;
 
     if let Some(after) = timestamp(rest) {
+        wrapped_before = Some(wrapped);
         wrapped = true;
-        is_timed = true;
         rest = cri_stream(after).unwrap_or(after);
     }
     // `journalctl -o short-iso` has host and unit behind an ISO time.
     let head = if wrapped { host_and_unit(rest, Pid::Required) } else { syslog(rest) };
     if let Some((unit, after)) = head {
-        wrapped = true;
+        (wrapped, wrapped_before) = (true, None);
         service = (!unit.is_empty()).then_some(ServiceName::Named(unit));
         rest = after;
     }
     if let Some((name, after)) = compose(rest).or_else(|| tag(rest)) {
-        wrapped = true;
+        (wrapped, wrapped_before) = (true, None);
         service = Some(ServiceName::Named(name));
         rest = after;
     }
-    if let Some(after) = timestamp(rest) {
+    // The container runtime's, and the program's own.
+    for _ in 0..2 {
+        let Some(after) = timestamp(rest) else { break };
+        wrapped_before = Some(wrapped);
         wrapped = true;
-        is_timed = true;
         rest = after;
     }
-    let program = program::strip(rest, is_timed).map(|found| {
+    let program = program::strip(rest, wrapped_before.is_some()).map(|found| {
         wrapped = true;
         service = found.service.map(ServiceName::Named).or(service);
         rest = found.rest;
@@ -72,6 +76,14 @@ pub(super) fn strip(line: &[u8]) -> Stripped<'_> {
     }
     if let Some(message) = own(rest) {
         return Stripped { message, service, wrapped, framed: true, program };
+    }
+    if let Some(Unframed { message, logger }) = frames::strip(rest, wrapped_before.is_some()) {
+        let wrapped = match logger {
+            Logger::Stamped => wrapped_before.unwrap_or(wrapped),
+            Logger::Engines | Logger::Plain => wrapped,
+        };
+        let framed = logger == Logger::Engines;
+        return Stripped { message: controls(message), service, wrapped, framed, program };
     }
     // With `--no-log-timestamps` the level stands alone.
     let message = level(rest).unwrap_or(rest);

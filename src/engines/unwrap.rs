@@ -68,11 +68,37 @@ enum Json {
     Record(Vec<String>),
     /// A server line of 2023 and 2024, put in the form of that time's text: `INFO [main] text | key=value`.
     Server(String),
+    /// An event of a Rust program's `tracing`, put in the form of its text: `target: text`.
+    Tracing(String),
 }
 
 /// Opens `line`. Text that is neither prefix nor known JSON is left as it is.
 pub(super) fn open(line: &[u8]) -> Line<'_> {
-    open_at(line, 0)
+    match without_colours(line) {
+        Cow::Borrowed(line) => open_at(line, 0),
+        Cow::Owned(plain) => open_at(&plain, 0).into_owned(),
+    }
+}
+
+/// Loggers colour words within their lines, not only prefixes. Removes `ESC[..m`.
+fn without_colours(line: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPE: u8 = 0x1b;
+    if !line.contains(&ESCAPE) {
+        return Cow::Borrowed(line);
+    }
+    let mut plain = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = rest.strip_prefix(b"\x1b[").and_then(|code| {
+            let end = code.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b';'))?;
+            code[end..].strip_prefix(b"m")
+        });
+        rest = code.unwrap_or_else(|| {
+            plain.push(byte);
+            after
+        });
+    }
+    Cow::Owned(plain)
 }
 
 /// The line as it is, whatever it looks like.
@@ -126,12 +152,20 @@ fn open_at(line: &[u8], depth: u32) -> Line<'_> {
             opened.messages = Messages::Rows(rows);
             opened.framed = true;
         }
-        Some(Json::Server(text)) => opened.messages = Messages::owned(&text),
+        Some(Json::Server(text) | Json::Tracing(text)) => opened.messages = Messages::owned(&text),
     }
     opened
 }
 
 impl Line<'_> {
+    fn into_owned(self) -> Line<'static> {
+        let messages = match self.messages {
+            Messages::One(message) => Messages::One(Cow::Owned(message.into_owned())),
+            Messages::Rows(rows) => Messages::Rows(rows),
+        };
+        Line { messages, ..self }
+    }
+
     /// Opens a structured line of a Go program, where `message` is one.
     fn open_structured(&mut self, message: &[u8], depth: u32) {
         match slog::open(&String::from_utf8_lossy(message)) {
@@ -154,10 +188,8 @@ impl Line<'_> {
 
     /// Takes over what a line within this one holds.
     fn put_inside(&mut self, inner: Line<'_>) {
-        self.messages = match inner.messages {
-            Messages::One(message) => Messages::One(message.into_owned().into()),
-            Messages::Rows(rows) => Messages::Rows(rows),
-        };
+        let inner = inner.into_owned();
+        self.messages = inner.messages;
         self.framed = inner.framed;
         self.wrapped |= inner.wrapped;
         self.program = inner.program.or(self.program);
@@ -192,6 +224,12 @@ fn parse(message: &[u8]) -> Option<Json> {
     }
     if let Some(Value::String(content)) = fields.get("log") {
         return Some(Json::Container(first_line(content)));
+    }
+    if let Some(Value::String(target)) = fields.get("target") {
+        let message = fields.get("fields").and_then(|it| it.get("message"));
+        let message = message.or_else(|| fields.get("message"))?.as_str()?;
+        fields.get("level")?.as_str()?;
+        return Some(Json::Tracing(format!("{target}: {}", first_line(message))));
     }
     let message = fields.remove("msg").or_else(|| fields.remove("message"))?;
     let (level, function) = (fields.remove("level")?, fields.remove("function")?);
@@ -283,6 +321,15 @@ mod tests {
                 false,
             ),
             (r#"{"level":"INFO","function":"main","message":"a"}"#, "INFO [main] a", None, false),
+            (
+                r#"{"timestamp":"t","level":"INFO","message":"a b","target":"c::d"}"#,
+                "c::d: a b",
+                None,
+                false,
+            ),
+            (r#"{"level":"INFO","fields":{"message":"a\nb"},"target":"c"}"#, "c: a", None, false),
+            ("\u{1b}[2mINFO\u{1b}[0m a\u{1b}[1;31m: b\u{1b}[m", "INFO a: b", None, false),
+            ("a \u{1b}[31 b \u{1b}[", "a \u{1b}[31 b \u{1b}[", None, false),
         ];
         for (line, message, service, framed) in rows {
             assert_eq!(

@@ -99,6 +99,24 @@ pub(super) static KINDS: &[Kind] = &[
         },
     },
     Kind {
+        name: "layer_range",
+        required: &["first", "last", "device"],
+        optional: &["residence"],
+        make: |r| {
+            let (device, residence) = r.device("device")?;
+            let (first, last) = (r.number("first")?, r.number("last")?);
+            Some(Evidence::LayerRange { first, last, device, residence })
+        },
+    },
+    Kind {
+        name: "platform",
+        required: &["device"],
+        optional: &["residence"],
+        make: |r| {
+            r.device("device").map(|(device, residence)| Evidence::Platform { device, residence })
+        },
+    },
+    Kind {
         name: "overflow",
         required: &["layers"],
         optional: &[],
@@ -215,8 +233,11 @@ pub(super) static KINDS: &[Kind] = &[
     Kind {
         name: "load_failed",
         required: &[],
-        optional: &["detail"],
-        make: |r| Some(Evidence::LoadFailed { detail: r.detail() }),
+        optional: &["cause", "detail"],
+        make: |r| {
+            let cause = r.word("cause", Cause::from_name);
+            Some(Evidence::LoadFailed { cause, detail: r.detail() })
+        },
     },
     Kind { name: "settled", required: &[], optional: &[], make: |_| Some(Evidence::Settled) },
     Kind { name: "listening", required: &[], optional: &[], make: |_| Some(Evidence::Listening) },
@@ -253,6 +274,15 @@ pub(super) static KINDS: &[Kind] = &[
             let (milliseconds, rate) = (r.milliseconds(), r.decimal("rate"));
             let (slot, task) = (r.number("slot"), r.number("task"));
             Some(Evidence::Prefill { tokens: r.number("tokens")?, milliseconds, rate, slot, task })
+        },
+    },
+    Kind {
+        name: "interval",
+        required: &["rate", "running"],
+        optional: &["rank"],
+        make: |r| {
+            let (rate, running) = (r.decimal("rate")?, r.number("running")?);
+            Some(Evidence::Interval { rate, running, rank: r.number("rank") })
         },
     },
     Kind {

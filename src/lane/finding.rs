@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::alarm::Transition;
 use crate::evidence::Cause;
 use crate::placement::{Basis, PlacementVerdict, Plan};
-use crate::throughput::{RateJudgement, TimingSource, Timings};
+use crate::throughput::{RateJudgement, TimingSource, Timings, TokensPerSecond};
 
 /// A standing fault someone must know of. Each has a name of its own in the telemetry contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -227,6 +227,19 @@ pub enum Finding {
         /// What is made of it.
         judgement: RateJudgement,
         /// What is known of it and its lane.
+        facts: Box<Facts>,
+    },
+    /// What all running requests decoded together in an interval, from the engine's log. It is no request: it counts
+    /// among the rates, under its own source, and not among the judged requests.
+    IntervalRate {
+        /// Tokens/s of all requests together.
+        rate: TokensPerSecond,
+        /// Requests that ran at its end.
+        running: u32,
+        /// What is made of one request's share; `None` for an interval that cannot be judged: it starts or ends idle,
+        /// nobody said what to expect, or requests of ours tell it better.
+        judgement: Option<RateJudgement>,
+        /// What is known of its lane.
         facts: Box<Facts>,
     },
     /// An alarm is raised, renewed or cleared.

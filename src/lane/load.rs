@@ -175,6 +175,7 @@ impl Load {
             }
             Evidence::Banner { .. }
             | Evidence::Layer { .. }
+            | Evidence::LayerRange { .. }
             | Evidence::Buffer { kind: BufferKind::Model, .. }
                 if closed =>
             {
@@ -189,6 +190,11 @@ impl Load {
             }
             Evidence::Planned(plan) => account.add_plan(plan),
             Evidence::Layer { index, residence, .. } => account.add_layer(index, residence),
+            Evidence::LayerRange { first, last, residence, .. } => {
+                account.add_layers(first, last, residence);
+            }
+            // Kept for the whole process; here it is news for the verdict.
+            Evidence::Platform { .. } => {}
             Evidence::Estimate { device, residence, bytes } => {
                 account.add_estimate(device, residence, bytes);
             }

@@ -3,12 +3,18 @@
 //! A lane is one engine process serving one model. It can load again; each load has its own account and verdict.
 
 mod finding;
+mod interval;
 mod load;
 mod logged;
+mod rates;
 mod runner;
+mod standstill;
 mod state;
+mod telling;
 #[cfg(test)]
 mod tests;
+mod verdicts;
+mod view;
 
 use std::sync::Arc;
 

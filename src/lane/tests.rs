@@ -169,14 +169,17 @@ fn one_fault_that_takes_anothers_place_is_no_recovery() {
         alarms(&silent),
         [(AlarmKind::CpuFallback, Replaced), (AlarmKind::Unreported, Raised)]
     );
-    let failed = bench
-        .take([begins(Role::Main), Evidence::LoadFailed { detail: "no such file".to_owned() }]);
+    let failed = bench.take([
+        begins(Role::Main),
+        Evidence::LoadFailed { cause: None, detail: "no such file".to_owned() },
+    ]);
     assert_eq!(
         alarms(&failed),
         [(AlarmKind::Unreported, Replaced), (AlarmKind::LoadFailed, Raised)]
     );
     assert_eq!(bench.verdict(), None, "nothing is placed");
-    let repeated = bench.take([Evidence::LoadFailed { detail: "failed to load model".to_owned() }]);
+    let repeated = bench
+        .take([Evidence::LoadFailed { cause: None, detail: "failed to load model".to_owned() }]);
     assert!(repeated.is_empty(), "engines say it more than once: {repeated:?}");
     let back = bench.take(on_gpu());
     assert_eq!(alarms(&back), [(AlarmKind::LoadFailed, Cleared)]);
@@ -341,7 +344,7 @@ fn memory_is_the_cause_of_a_load_that_failed_for_it() {
     let findings = bench.take([
         begins(Role::Main),
         Evidence::Fault { cause: Cause::OutOfMemory, decides: false, detail },
-        Evidence::LoadFailed { detail: "failed to load model".to_owned() },
+        Evidence::LoadFailed { cause: None, detail: "failed to load model".to_owned() },
     ]);
     let Some(Finding::LoadFailed { facts, .. }) =
         findings.iter().find(|it| matches!(it, Finding::LoadFailed { .. }))
@@ -420,6 +423,138 @@ fn contention_is_suspected_first_and_takes_three_in_a_row() {
         assert_eq!((facts.suspects.first(), facts.in_flight), (Some(&"contention"), Some(2)));
         assert_eq!(!alarms(&findings).is_empty(), raised, "request {index}");
     }
+}
+
+fn platform(device: &str, residence: Residence) -> Evidence {
+    Evidence::Platform { device: device.to_owned(), residence }
+}
+
+fn interval(rate: f64, running: u32) -> Evidence {
+    Evidence::Interval { rate, running, rank: None }
+}
+
+/// The interval rates that were found, and their verdicts.
+fn intervals(findings: &[Finding]) -> Vec<(f64, Option<RateVerdict>)> {
+    findings
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::IntervalRate { rate, judgement, .. } => {
+                Some((rate.get(), judgement.map(|it| it.verdict)))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_platform_is_the_processs_and_other_words_are_its_next_start() {
+    let cuda = || platform("cuda", Residence::Accelerator);
+    let mut bench = Bench::gpu();
+    // Each of its processes says so, and one of them after the verdict.
+    let start = bench.take([cuda(), cuda(), begins(Role::Main), Evidence::Settled, cuda()]);
+    assert_eq!(start.iter().filter(|it| matches!(it, Finding::LoadStarted { .. })).count(), 1);
+    assert_eq!(
+        (bench.verdict(), bench.lane.load()),
+        (Some(PlacementVerdict::Gpu), Some(LoadId(1)))
+    );
+
+    bench.take([begins(Role::Main), Evidence::Settled]);
+    assert_eq!(
+        (bench.verdict(), bench.lane.load()),
+        (Some(PlacementVerdict::Gpu), Some(LoadId(2)))
+    );
+
+    let fallen = bench.take([platform("cpu", Residence::Host), Evidence::Settled]);
+    assert_eq!(bench.lane.load(), Some(LoadId(3)));
+    assert_eq!(alarms(&fallen), [(AlarmKind::CpuFallback, Raised)]);
+
+    let better = bench.take([
+        begins(Role::Main),
+        weights("CUDA0", Residence::Accelerator, 4171),
+        Evidence::Settled,
+    ]);
+    assert_eq!(bench.verdict(), Some(PlacementVerdict::Gpu), "buffers know better");
+    assert_eq!(alarms(&better), [(AlarmKind::CpuFallback, Cleared)]);
+}
+
+#[test]
+fn a_platform_that_is_told_late_is_news_for_the_load_that_had_none() {
+    let mut bench = Bench::gpu();
+    bench.take([begins(Role::Main), Evidence::Settled]);
+    assert_eq!(bench.verdict(), Some(PlacementVerdict::Unreported));
+    bench.take([platform("cuda", Residence::Accelerator)]);
+    bench.at(5).tick();
+    assert_eq!(
+        (bench.verdict(), bench.lane.load()),
+        (Some(PlacementVerdict::Gpu), Some(LoadId(1)))
+    );
+}
+
+#[test]
+fn a_load_that_fails_for_a_stated_cause_tells_it() {
+    let mut bench = Bench::gpu();
+    let failed = bench.take([
+        platform("cuda", Residence::Accelerator),
+        Evidence::LoadFailed { cause: Some(Cause::OutOfMemory), detail: "no memory".to_owned() },
+        Evidence::LoadFailed { cause: None, detail: "see above".to_owned() },
+    ]);
+    let told: Vec<_> = failed
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::LoadFailed { facts, .. } => {
+                Some((&facts.causes[..], facts.cause_detail.as_deref()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(&[Cause::OutOfMemory][..], Some("no memory"))]);
+}
+
+#[test]
+fn three_slow_intervals_in_a_row_are_a_collapse_and_idle_ones_are_none() {
+    let mut bench = Bench::gpu();
+    bench.take([platform("cuda", Residence::Accelerator), begins(Role::Main)]);
+    let idle = bench.take([interval(0.0, 0), interval(0.0, 0), interval(0.0, 0)]);
+    assert_eq!(
+        bench.verdict(),
+        Some(PlacementVerdict::Gpu),
+        "an engine that tells a rate is ready"
+    );
+    assert!(intervals(&idle).is_empty());
+
+    let first = bench.take([interval(5.0, 1)]);
+    assert_eq!(intervals(&first), [(5.0, None)], "the first after idle is listed, and no more");
+    let shared = bench.take([interval(160.0, 4)]);
+    assert_eq!(intervals(&shared), [(160.0, Some(RateVerdict::OnPar))], "a request's share counts");
+
+    let slow = bench.take([interval(40.0, 2), interval(41.0, 2)]);
+    assert!(alarms(&slow).is_empty(), "one interval proves little");
+    let third = bench.take([interval(42.0, 2)]);
+    assert_eq!(alarms(&third), [(AlarmKind::Degraded, Raised)]);
+    let Some(Finding::Alarm { facts, .. }) =
+        third.iter().find(|it| matches!(it, Finding::Alarm { .. }))
+    else {
+        panic!("no alarm in {third:?}");
+    };
+    assert_eq!((facts.decode_rate, facts.ratio), (Some(21.0), Some(0.21)));
+    assert_eq!((facts.in_flight, facts.timing_source), (Some(2), Some(TimingSource::Interval)));
+    assert_eq!(facts.suspects, ["contention"]);
+
+    let recovered = bench.take([interval(200.0, 2)]);
+    assert_eq!(alarms(&recovered), [(AlarmKind::Degraded, Cleared)]);
+}
+
+#[test]
+fn an_interval_in_which_a_request_of_ours_told_its_rate_is_not_judged() {
+    let mut bench = Bench::gpu();
+    bench.take([platform("cuda", Residence::Accelerator), interval(90.0, 1)]);
+    bench.record(&timings(48, 90.0));
+    assert_eq!(intervals(&bench.take([interval(2.0, 1)])), [(2.0, None)]);
+    assert_eq!(intervals(&bench.take([interval(2.0, 1)])), [(2.0, Some(RateVerdict::Degraded))]);
+    bench.act(|lane, now, _| {
+        lane.request_started(now);
+    });
+    assert_eq!(intervals(&bench.take([interval(2.0, 1)])), [(2.0, None)], "one is on its way");
 }
 
 #[test]
@@ -602,7 +737,7 @@ fn a_timed_answer_proves_readiness() {
     let mut rates_alone = Bench::new(LaneConfig::new("chat-0"));
     rates_alone.record(&timings(48, 95.0));
     assert!(alarms(&rates_alone.at(1).tick()).is_empty(), "nothing was planned");
-    assert_eq!(rates_alone.verdict(), Some(PlacementVerdict::Unreported));
+    assert_eq!(rates_alone.verdict(), None);
 }
 
 #[test]

@@ -140,6 +140,9 @@ impl Telling<'_> {
                 let labels = self.labels(&facts);
                 self.hub.instruments().judged(&labels, Some(&timings), judgement);
             }
+            Finding::IntervalRate { rate, judgement, facts, .. } => {
+                self.hub.instruments().interval(&self.labels(&facts), rate, judgement);
+            }
             Finding::Alarm { kind, transition, on, facts } => {
                 let Some(dispatch) = self.dispatch else { return };
                 let context = context.or_else(|| self.context(on?));

@@ -43,6 +43,8 @@ pub(crate) enum Backends {
 /// What the process said of itself, true for every load of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessFacts {
+    /// The device type that it loads on: its name, and where that is.
+    pub(crate) platform: Option<(String, Residence)>,
     pub(crate) verbosity: Option<u32>,
     pub(crate) faults: Vec<StatedFault>,
     pub(crate) devices: Devices,
@@ -194,6 +196,14 @@ impl Account {
 
     pub(crate) fn add_layer(&mut self, index: u32, residence: Residence) {
         self.layers.insert(index, residence);
+    }
+
+    /// Layers that one line gave to one device. A line that claims more layers than a model can have is text.
+    pub(crate) fn add_layers(&mut self, first: u32, last: u32, residence: Residence) {
+        const MOST_LAYERS: u32 = 4096;
+        if last < MOST_LAYERS {
+            self.layers.extend((first..=last).map(|index| (index, residence)));
+        }
     }
 
     pub(crate) fn add_fault(faults: &mut Vec<StatedFault>, fault: StatedFault) {

@@ -1,6 +1,6 @@
 //! The judgement: one load's account against the plan.
 
-use crate::evidence::{BufferKind, Cause};
+use crate::evidence::{BufferKind, Cause, Residence};
 
 use super::account::{Account, Backends, Devices, ProcessFacts, StatedFault};
 use super::{Basis, Placement, PlacementPolicy, PlacementVerdict, Plan, advice};
@@ -78,6 +78,11 @@ fn weigh(account: &Account, process: &ProcessFacts, policy: PlacementPolicy) -> 
     }
     if let Some((accelerator, host)) = account.layers_by_residence() {
         return (of_counts(accelerator, accelerator + host), Basis::Layers);
+    }
+    match &process.platform {
+        Some((_, Residence::Accelerator)) => return (Weights::All, Basis::Platform),
+        Some((_, Residence::Host)) => return (Weights::NoneOnAccelerator, Basis::Platform),
+        Some((_, Residence::Unknown)) | None => {}
     }
     let estimated = account.estimated();
     if estimated.accelerator == 0 && estimated.host > 0 && estimated.unknown == 0 {
@@ -234,7 +239,8 @@ fn wishes_for_gpu(account: &Account, process: &ProcessFacts) -> bool {
         || account.banner.is_some_and(|(offloaded, _)| offloaded > 0)
         || account.plan.requested.is_some_and(|layers| layers > 0)
         || account.plan.offloaded.is_some_and(|layers| layers > 0)
-        || faults(account, process).next().is_some()
+        // Who switched the device off wishes for the CPU.
+        || faults(account, process).any(|fault| fault.cause != Cause::DeviceDisabled)
 }
 
 /// Why, most likely first.

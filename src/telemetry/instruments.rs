@@ -15,7 +15,7 @@ use crate::placement::PlacementVerdict;
 use crate::telemetry::gauges::{self, Lanes};
 use crate::telemetry::names;
 use crate::telemetry::span_events::provider;
-use crate::throughput::{RateJudgement, RateVerdict, Timings};
+use crate::throughput::{RateJudgement, RateVerdict, TimingSource, Timings, TokensPerSecond};
 
 pub(super) const LAYER: &str = "{layer}";
 pub(super) const BYTES: &str = "By";
@@ -194,7 +194,7 @@ impl Instruments {
                 names::DECODE_RATE,
                 TOKENS_PER_SECOND,
                 &RATES,
-                "Decode rates of requests.",
+                "Decode rates of requests; with source `interval`, of all running requests together.",
             ),
             decode_ratio: histogram(
                 names::DECODE_RATIO,
@@ -292,6 +292,20 @@ impl Instruments {
         }
         if let Some(rate) = timings.prefill_rate {
             self.prefill_rate.record(rate.get(), &sourced);
+        }
+    }
+
+    /// An engine logged what all its requests decoded in an interval: a rate of the lane, and no judged request.
+    pub(crate) fn interval(
+        &self,
+        lane: &[KeyValue],
+        rate: TokensPerSecond,
+        judgement: Option<RateJudgement>,
+    ) {
+        let source = KeyValue::new(names::TIMING_SOURCE, TimingSource::Interval.as_str());
+        self.decode_rate.record(rate.get(), &with(lane, [source]));
+        if let Some(ratio) = judgement.and_then(|it| it.ratio) {
+            self.decode_ratio.record(ratio, lane);
         }
     }
 

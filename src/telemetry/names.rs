@@ -185,7 +185,8 @@ pub const BYTES: &str = "serving.placement.bytes";
 pub const STATE: &str = "serving.placement.state";
 /// Loads that broke their plan.
 pub const PLACEMENT_VIOLATIONS: &str = "serving.placement.violations";
-/// Decode rates, tokens/s; also the attribute with one request's.
+/// Decode rates, tokens/s; also the attribute with one request's. Each value is one request's, but for those of source
+/// `interval`: what all running requests of the lane decoded together.
 pub const DECODE_RATE: &str = "serving.decode.rate";
 /// Measured over expected; also the attribute with one request's.
 pub const DECODE_RATIO: &str = "serving.decode.ratio";

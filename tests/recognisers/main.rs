@@ -160,6 +160,40 @@ const WRAPPINGS: &[Wrapping] = &[
         service: Some(child),
         takes_json: true,
     },
+    Wrapping {
+        name: "vllm",
+        wrap: |m| format!("INFO 06-13 11:36:10 {m}"),
+        service: None,
+        takes_json: false,
+    },
+    Wrapping {
+        name: "vllm, process, coloured",
+        wrap: |m| {
+            format!(
+                "\x1b[0;36m(EngineCore_DP0 pid=123)\x1b[0;0m \x1b[33mWARNING\x1b[0m \x1b[90m06-13 11:36:10\x1b[0m {m}"
+            )
+        },
+        service: None,
+        takes_json: false,
+    },
+    Wrapping {
+        name: "compose, a process",
+        wrap: |m| format!("llama-1  | (APIServer pid=1) {m}"),
+        service: Some(|| named("llama-1")),
+        takes_json: false,
+    },
+    Wrapping {
+        name: "sglang",
+        wrap: |m| format!("[2026-09-17 11:37:01 DP0 TP0] {m}"),
+        service: None,
+        takes_json: false,
+    },
+    Wrapping {
+        name: "python",
+        wrap: |m| format!("2026-08-22 10:38:13,123 - mlx_lm.server - INFO - {m}"),
+        service: None,
+        takes_json: false,
+    },
     Wrapping { name: "container", wrap: container, service: None, takes_json: true },
     Wrapping {
         name: "container, own",

@@ -16,6 +16,10 @@ const SEEDS: &[&str] = &[
     "warning: no usable GPU found, --gpu-layers option will be ignored",
     "llama_perf_context_print:        eval time =    3821.40 ms /   255 runs   (   14.99 ms per token,    66.73 tokens per second)",
     "common_memory_breakdown_print: |   - Host                   |                   176 =   170 +       0 +       6                |",
+    "[loggers.py:118] Engine 000: Avg prompt throughput: 12.7 tokens/s, Avg generation throughput: 41.2 tokens/s, Running: 1 reqs, Waiting: 0 reqs",
+    "Decode batch, #running-req: 2, #token: 192, cuda graph: True, gen throughput (token/s): 54.21, #queue-req: 0",
+    "[__init__.py:244] Automatically detected platform cuda.",
+    "mistralrs_core::device_map: Layers 0-31: cuda[0] (24 GB)",
     "\"msg\":\"model loaded",
     "{\"type\":\"log\",\"level\":\"none\",\"msg\":\"[1] ",
     "{\"log\":\"",
@@ -24,6 +28,11 @@ const SEEDS: &[&str] = &[
     "Jun 18 08:57:40 host1 x[1]: ",
     "2026-05-31T16:41:57Z ",
     "0.00.000.001 I ",
+    "INFO 06-13 11:36:10 ",
+    "(EngineCore_0 pid=7) ",
+    "[2026-05-01 12:00:00 TP0] ",
+    "2026-08-22T10:38:13.123456Z  INFO ",
+    "[INFO ] ",
     "\x1b[34m",
     "\u{7530}",
 ];
@@ -32,10 +41,14 @@ const SEEDS: &[&str] = &[
 fn stacks() -> impl Strategy<Value = Vec<fn(String) -> String>> {
     type Wrap = fn(String) -> String;
     const NONE: Wrap = |line| line;
-    let own: Vec<Wrap> =
-        vec![NONE, |line| format!("{OWN}{line}"), |line| format!("{COLOURED}{line}"), |line| {
-            jsonl(&line)
-        }];
+    let own: Vec<Wrap> = vec![
+        NONE,
+        |line| format!("{OWN}{line}"),
+        |line| format!("{COLOURED}{line}"),
+        |line| jsonl(&line),
+        |line| format!("(EngineCore_0 pid=7) INFO 06-13 11:36:10 {line}"),
+        |line| format!("[2026-05-01 12:00:00 TP0] {line}"),
+    ];
     let router: Vec<Wrap> =
         vec![NONE, |line| format!("[42977] {line}"), |line| format!("[ 8080] {line}")];
     let time: Vec<Wrap> = vec![NONE, |line| format!("2026-05-31T16:41:57.826321631Z {line}")];
@@ -81,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wrapped_line_states_what_the_bare_line_states(line in select(&SEEDS[..7]), stack in stacks()) {
+    fn a_wrapped_line_states_what_the_bare_line_states(line in select(&SEEDS[..11]), stack in stacks()) {
         let wrapped = stack.into_iter().fold(line.to_owned(), |line, wrap| wrap(line));
         let bare = facts(line, &mut StreamState::default());
         prop_assert_eq!(bare.len(), 1);

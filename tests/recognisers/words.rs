@@ -50,6 +50,7 @@ impl Words {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each fact there is")]
 fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
     match evidence {
         Evidence::Build { build } => ("build", vec![told("build", build)]),
@@ -71,6 +72,13 @@ fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
         }
         Evidence::Layer { index, device, residence } => {
             ("layer", [vec![told("index", index)], place("device", device, *residence)].concat())
+        }
+        Evidence::LayerRange { first, last, device, residence } => {
+            let which = vec![told("first", first), told("last", last)];
+            ("layer_range", [which, place("device", device, *residence)].concat())
+        }
+        Evidence::Platform { device, residence } => {
+            ("platform", place("device", device, *residence))
         }
         Evidence::Overflow { layers } => ("overflow", vec![told("layers", layers)]),
         Evidence::HostOverride { detail: words } => ("host_override", detail(words)),
@@ -119,7 +127,9 @@ fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
             "fault",
             [vec![told("cause", cause), told("decides", decides)], detail(words)].concat(),
         ),
-        Evidence::LoadFailed { detail: words } => ("load_failed", detail(words)),
+        Evidence::LoadFailed { cause, detail: words } => {
+            ("load_failed", [vec![perhaps("cause", cause.as_ref())], detail(words)].concat())
+        }
         Evidence::Settled => ("settled", vec![]),
         Evidence::Listening => ("listening", vec![]),
         Evidence::Routes => ("routes", vec![]),
@@ -136,6 +146,10 @@ fn in_words(evidence: &Evidence) -> (&'static str, Vec<Field>) {
         }
         Evidence::Prefill { tokens, milliseconds, rate, slot, task } => {
             ("prefill", timing(*tokens, *milliseconds, *rate, *slot, *task))
+        }
+        Evidence::Interval { rate, running, rank } => {
+            let which = vec![perhaps("rank", rank.as_ref())];
+            ("interval", [vec![told("rate", rate), told("running", running)], which].concat())
         }
         Evidence::DecodeProgress { slot, task, tokens, rate } => {
             let far = vec![told("tokens", tokens), perhaps("rate", rate.as_ref())];
