@@ -94,10 +94,14 @@
 //! - It does not act: no restart, no routing, no limit.
 //! - It does not benchmark: it judges the requests that there are, and learns no rate from them.
 //! - It does not ask the system, the driver or the engine's endpoints: it knows what the engine prints and answers.
-//! - It does not know every engine: placement is read from llama.cpp's output (2023 to 2026), and by a file of your own
-//!   from others ([`engines::Matcher::with_file`]). Timings are read from the responses of many more
-//!   ([`Timings::from_response`]).
-//! - It was not run on anything but Linux.
+//! - It does not supervise: an engine that ends after it was ready is the end of its lane's alarms, and no fault.
+//! - It does not judge before the engine answers, by its own line, by [`Lane::ready`], or by a request with timings.
+//! - It does not know every engine: placement is read from the output of llama.cpp (2023 to 2026), of Ollama and others
+//!   of its kin, of what runs these (llama-swap, LM Studio, `LocalAI`, Jan), and, as far as they tell it, of vLLM,
+//!   `SGLang`, TGI, mistral.rs and some more: the README lists them. A file of your own adds others
+//!   ([`engines::Matcher::with_file`]).
+//! - It was not run on anything but Linux, nor with any engine but llama-server: other formats are from public reports
+//!   and sources.
 
 pub mod alarm;
 pub mod catalog;
@@ -140,7 +144,7 @@ pub use crate::otlp::Otlp;
 #[doc(inline)]
 pub use crate::output::{LogFile, OutputReader};
 
-/// The README's code is compiled and run.
+/// The README's code is compiled; what needs no engine and no file is run.
 #[cfg(all(doctest, feature = "otlp", feature = "output"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
