@@ -23,7 +23,7 @@ use serving_sentinel::wedge::WedgePolicy;
 use tracing::{Dispatch, dispatcher, error_span, info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use support::memory::{Exported, Providers, SOON, attributes, export, listener};
+use support::memory::{Exported, Heard, Providers, SOON, attributes, export, listener};
 use support::{feed, load_of, recording};
 
 const BANNER_LIES: &str = "llama-server-no-gpu-banner-lies.stderr.log";
@@ -632,9 +632,8 @@ fn a_failed_request_has_the_error_status_and_counts_once() {
     assert_eq!(failed.iter().map(|point| point.count).collect::<Vec<_>>(), [1]);
 }
 
-#[test]
-fn a_request_that_makes_no_progress_is_told_while_it_is_open() {
-    let providers = Providers::new();
+/// A sentinel that gives a request no time at all, and what is heard of it.
+fn impatient(providers: &Providers) -> (Dispatch, Heard) {
     let (ears, heard) = listener();
     let mut policy = Policy::default();
     policy.wedge = WedgePolicy::default().with_bulk_budget(Duration::ZERO);
@@ -643,6 +642,13 @@ fn a_request_that_makes_no_progress_is_told_while_it_is_open() {
         .with(providers.bridge())
         .with(providers.builder().policy(policy).build())
         .with(ears);
+    (layers.into(), heard)
+}
+
+#[test]
+fn a_request_that_makes_no_progress_is_told_while_it_is_open() {
+    let providers = Providers::new();
+    let (layers, heard) = impatient(&providers);
     let out = providers.export(layers, || {
         let lane = loaded(ON_GPU);
         let stuck = lane.request_span("chat");
@@ -662,14 +668,7 @@ fn a_request_that_makes_no_progress_is_told_while_it_is_open() {
 #[test]
 fn a_request_that_was_never_entered_is_told_too() {
     let providers = Providers::new();
-    let (ears, heard) = listener();
-    let mut policy = Policy::default();
-    policy.wedge = WedgePolicy::default().with_bulk_budget(Duration::ZERO);
-    let layers = tracing_subscriber::registry()
-        .with(providers.otel())
-        .with(providers.bridge())
-        .with(providers.builder().policy(policy).build())
-        .with(ears);
+    let (layers, heard) = impatient(&providers);
     let out = providers.export(layers, || {
         let lane = loaded(ON_GPU);
         let stuck = lane.request_span("chat");

@@ -38,9 +38,9 @@ impl SentinelFilter {
     }
 }
 
-/// Whether `target` is that of `engine` or, as modules nest, within it.
-pub(super) fn is_within(target: &str, engine: &str) -> bool {
-    target.strip_prefix(engine).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+/// Whether `target` is `root` or, as modules nest, within it.
+pub(crate) fn is_within(target: &str, root: &str) -> bool {
+    target.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 impl<S: Subscriber> Filter<S> for SentinelFilter {

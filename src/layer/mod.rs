@@ -5,7 +5,7 @@
 mod blind;
 mod builder;
 mod entry;
-mod filter;
+pub(crate) mod filter;
 mod handle;
 mod hub;
 mod load_span;

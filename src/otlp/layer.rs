@@ -14,13 +14,14 @@ use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::dispatcher::Dispatch;
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::filter::{FilterFn, filter_fn};
+use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::voice::Voice;
+use crate::layer::filter::is_within;
 use crate::telemetry::names;
 
 /// The layer that spans and events pass to OpenTelemetry.
@@ -39,7 +40,7 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        .with_filter(SpanFilter { level, private })
+        .with_filter(up_to(level, move |metadata| is_span_or_public(metadata, &private)))
 }
 
 /// The layer that turns alarms into log records.
@@ -52,78 +53,36 @@ where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
 {
     let bridge = OpenTelemetryTracingBridge::new(&Scoped(provider.clone()));
-    AlarmLayer { bridge, voice }.with_filter(AlarmFilter { level })
+    AlarmLayer { bridge, voice }.with_filter(up_to(level, is_alarm))
 }
-
-// === impl SpanFilter ===
 
 /// Passes all spans, and events but our own: the sentinel writes its findings onto those spans
 /// itself, and the events of engine lines are nobody's business outside.
-struct SpanFilter {
+fn is_span_or_public(metadata: &Metadata<'_>, private: &[String]) -> bool {
+    let target = metadata.target();
+    let is_private = || {
+        is_within(target, names::TARGET) || private.iter().any(|private| is_within(target, private))
+    };
+    !(metadata.is_event() && is_private())
+}
+
+/// Passes the sentinel's alarms and no other event; each has a name of the telemetry contract.
+fn is_alarm(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
+        && metadata.target() == names::TARGET
+        && metadata.name().starts_with("serving.")
+}
+
+/// A filter by metadata alone, decided once per callsite, that passes nothing beyond `level`.
+fn up_to(
     level: LevelFilter,
-    private: Arc<[String]>,
-}
-
-impl SpanFilter {
-    fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        let is_private =
-            || is_within(metadata.target(), names::TARGET) || self.names_private(metadata.target());
-        *metadata.level() <= self.level && !(metadata.is_event() && is_private())
-    }
-
-    fn names_private(&self, target: &str) -> bool {
-        self.private.iter().any(|private| is_within(target, private))
-    }
-}
-
-/// Whether a target is this one or below it.
-fn is_within(target: &str, root: &str) -> bool {
-    target.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-impl<S> Filter<S> for SpanFilter {
-    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.wants(metadata)
-    }
-
-    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.wants(metadata) { Interest::always() } else { Interest::never() }
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
-    }
+    wants: impl Fn(&Metadata<'_>) -> bool,
+) -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
+    filter_fn(move |metadata: &Metadata<'_>| *metadata.level() <= level && wants(metadata))
+        .with_max_level_hint(level)
 }
 
 // === impl AlarmLayer ===
-
-/// Passes the sentinel's alarms and no other event; each has a name of the telemetry contract.
-struct AlarmFilter {
-    level: LevelFilter,
-}
-
-impl AlarmFilter {
-    fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && metadata.target() == names::TARGET
-            && metadata.name().starts_with("serving.")
-            && *metadata.level() <= self.level
-    }
-}
-
-impl<S> Filter<S> for AlarmFilter {
-    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.wants(metadata)
-    }
-
-    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.wants(metadata) { Interest::always() } else { Interest::never() }
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
-    }
-}
 
 struct AlarmLayer {
     bridge: OpenTelemetryTracingBridge<Scoped, ScopedLogger>,
