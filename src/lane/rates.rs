@@ -60,6 +60,12 @@ impl LaneState {
                 let begun = request.and_then(|request| self.requests.begun(request));
                 let tokens = told.and_then(|told| told.decode_tokens);
                 from_log = self.logged.claim(tokens, begun).map(|logged| merge(told, logged));
+                // Its line may still be on its way: then it is of this request, which is counted now.
+                if let Some(told) =
+                    told.filter(|told| from_log.is_none() && told.decode_tokens.is_some())
+                {
+                    self.logged.tell(told, now);
+                }
                 from_log.as_ref().or(told)
             }
         };

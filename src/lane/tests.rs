@@ -769,3 +769,22 @@ fn a_load_that_is_silent_past_its_budget_is_wedged() {
     bench.take([Evidence::Verbosity { level: 4 }]);
     assert_eq!(alarms(&bench.tick()), [(AlarmKind::Wedged, Cleared)], "it speaks again");
 }
+
+#[test]
+fn an_answer_whose_log_line_comes_late_counts_once() {
+    let usage_alone = Timings { decode_rate: None, ..timings(48, 1.0) };
+    let mut bench = Bench::gpu();
+    bench.take(on_gpu());
+    let (recorded, _) = bench.record(&usage_alone);
+    assert_eq!(recorded.judgement.verdict, RateVerdict::NoTimings);
+    bench.take([logged(48, 83.75), logged(40, 84.0)]);
+    let counted = bench.at(60).tick();
+    let tokens: Vec<_> = counted
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::LoggedRate { timings, .. } => Some(timings.decode_tokens),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tokens, [Some(40)], "the other line is of another request");
+}
