@@ -11,6 +11,11 @@ use super::Stream;
 use super::worker::{Batch, Item};
 use crate::telemetry::names;
 
+/// Whether anybody hears what is said to `dispatch`.
+pub(super) fn is_heard(dispatch: &Dispatch) -> bool {
+    !dispatch.is::<NoSubscriber>()
+}
+
 /// What a worker of events does with a batch: one event each, to `dispatch`.
 pub(super) fn sayer(
     dispatch: Dispatch,
@@ -19,9 +24,9 @@ pub(super) fn sayer(
 ) -> impl FnMut(&Batch) + Send + 'static {
     // A callsite first met with no subscriber can be put to sleep for all of them: tracing-core asks only the thread's
     // own while it knows of no more than one.
-    let nobody_listens = dispatch.is::<NoSubscriber>();
+    let is_heard = is_heard(&dispatch);
     move |batch| {
-        if nobody_listens {
+        if !is_heard {
             return;
         }
         dispatcher::with_default(&dispatch, || {

@@ -69,6 +69,8 @@ struct LogTrouble {
 impl<O: Observe> Reading<O> {
     pub(super) fn start(reader: OutputReader<O>) -> Self {
         let observer = Arc::new(reader.observer);
+        // Lines for nobody's ears are not queued: they could only be dropped, and counted as a loss that is none.
+        let says_lines = reader.event_level.is_some() && events::is_heard(&reader.dispatch);
         let says =
             events::sayer(reader.dispatch, reader.lane, reader.event_level.unwrap_or(Level::INFO));
         let events = worker::start("sentinel-events", reader.queue_bytes, says);
@@ -84,7 +86,7 @@ impl<O: Observe> Reading<O> {
             stderr: buffer,
             desk: Desk {
                 observer,
-                says_lines: reader.event_level.is_some(),
+                says_lines,
                 sinks: Sinks { log, trouble, events, flush_limit: reader.flush_limit },
                 summary: OutputSummary::default(),
             },
