@@ -62,7 +62,8 @@ impl Jaeger {
 
     /// The spans of all traces that the search finds: what the search page does with its field Tags filled in.
     pub(crate) async fn search(&self, tags: &[(&str, &str)]) -> Result<Vec<Span>, String> {
-        let tags: Value = tags.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let tags: Value =
+            tags.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let query =
             [("service", "serving-sentinel"), ("limit", "20000"), ("tags", &tags.to_string())];
         let found = get_json(&format!("{}/traces", self.api), &query).await?;

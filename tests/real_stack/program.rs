@@ -103,7 +103,11 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            println!("-- {}:\n{}", self.name, tail(&self.folder.join(format!("{}.log", self.name))));
+            println!(
+                "-- {}:\n{}",
+                self.name,
+                tail(&self.folder.join(format!("{}.log", self.name)))
+            );
         }
     }
 }
@@ -114,8 +118,11 @@ fn spawn(
     arguments: &[String],
     variables: &[(&'static str, String)],
 ) -> Child {
-    let log: File =
-        OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log"))).unwrap();
+    let log: File = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join(format!("{name}.log")))
+        .unwrap();
     let path = binary(name);
     Command::new(&path)
         .args(arguments)
@@ -128,8 +135,9 @@ fn spawn(
         .unwrap_or_else(|error| panic!("{}: {error}; `.ci/stack` builds it", path.display()))
 }
 
+/// The last lines of a log, shortened.
 fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(20)..].join("\n")
+    let lines: Vec<String> = text.lines().map(|line| line.chars().take(300).collect()).collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
 }
