@@ -5,12 +5,13 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::program::{Program, config, free_port};
-use crate::web::get_json;
+use crate::web::{get, get_json, metric};
 
 /// Jaeger with `collector-config/jaeger.yaml`.
 pub(crate) struct Jaeger {
     _program: Program,
     api: String,
+    own_metrics: u16,
     /// Where it takes OTLP over gRPC.
     pub(crate) otlp: String,
 }
@@ -56,8 +57,15 @@ impl Jaeger {
         Self {
             _program: program,
             api: format!("http://127.0.0.1:{http}/api"),
+            own_metrics: metrics,
             otlp: format!("127.0.0.1:{otlp}"),
         }
+    }
+
+    /// How many spans it has taken, each as often as it came.
+    pub(crate) async fn accepted_spans(&self) -> Result<usize, String> {
+        let own = get(&format!("http://127.0.0.1:{}/metrics", self.own_metrics), &[]).await?;
+        Ok(metric(&own, "otelcol_receiver_accepted_spans"))
     }
 
     /// The spans of all traces that the search finds: what the search page does with its field Tags filled in.

@@ -65,3 +65,14 @@ where
         }
     }
 }
+
+/// The sum of all series of this name on a page of Prometheus' text format.
+pub(crate) fn metric(page: &str, name: &str) -> usize {
+    let series = page.lines().filter_map(|line| line.strip_prefix(name)).filter(|rest| {
+        rest.starts_with(['{', ' ']) || rest.starts_with("_total{") || rest.starts_with("_total ")
+    });
+    let values = series.map(|rest| rest.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    let sum = values.sum::<f64>() as usize;
+    sum
+}
