@@ -15,6 +15,7 @@
 mod gateway;
 
 mod collector;
+mod dashboard;
 mod fleet;
 mod jaeger;
 mod program;

@@ -67,7 +67,19 @@ impl Prometheus {
         Ok(series.iter().map(one).collect())
     }
 
-    /// The same, where an empty answer is not there yet.
+    /// The rules that Prometheus could not evaluate, of which there is at least one that it could.
+    pub(crate) async fn broken_rules(&self) -> Result<Vec<String>, String> {
+        let answer = get_json(&format!("{}/rules", self.api), &[]).await?;
+        let groups = answer["data"]["groups"].as_array().ok_or_else(|| answer.to_string())?;
+        let rules: Vec<_> = groups
+            .iter()
+            .flat_map(|group| group["rules"].as_array().into_iter().flatten())
+            .collect();
+        assert!(!rules.is_empty(), "{answer}");
+        Ok(rules.into_iter().filter(|rule| rule["health"] != "ok").map(Value::to_string).collect())
+    }
+
+    /// The answer to a query, where an empty one is not there yet.
     pub(crate) async fn some(&self, query: &str) -> Result<Vec<Series>, String> {
         let series = self.query(query).await?;
         if series.is_empty() { Err(format!("no series for {query}")) } else { Ok(series) }
