@@ -18,6 +18,7 @@ mod collector;
 mod dashboard;
 mod fleet;
 mod jaeger;
+mod no_rust;
 mod program;
 mod prometheus;
 mod stack;

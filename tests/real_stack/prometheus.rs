@@ -33,11 +33,12 @@ impl Prometheus {
     /// `metrics` and `own` are the ports where the collector shows the programs' metrics and its own.
     pub(crate) async fn start(folder: &Path, metrics: u16, own: u16) -> Self {
         std::fs::create_dir_all(folder).unwrap();
-        let settings = read("prometheus/prometheus.yml")
-            .replace(": 15s", ": 1s")
+        let settings = read("prometheus/prometheus.yml").replace(": 15s", ": 1s");
+        std::fs::write(folder.join("prometheus.yml"), settings).unwrap();
+        let targets = read("prometheus/scrape.yml")
             .replace("127.0.0.1:8889", &format!("127.0.0.1:{metrics}"))
             .replace("127.0.0.1:8888", &format!("127.0.0.1:{own}"));
-        std::fs::write(folder.join("prometheus.yml"), settings).unwrap();
+        std::fs::write(folder.join("scrape.yml"), targets).unwrap();
         std::fs::write(folder.join("alerts.yml"), hasty(&read("prometheus/alerts.yml"))).unwrap();
         let port = free_port();
         let arguments = [
