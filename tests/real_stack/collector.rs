@@ -103,8 +103,13 @@ async fn the_recorded_lanes_are_found_in_jaeger_and_prometheus_as_they_are() {
     let expected = prometheus.some("serving_decode_expected_rate_per_second").await.unwrap();
     assert!(expected.iter().all(|lane| (lane.value - 85.0).abs() < f64::EPSILON), "{expected:#?}");
 
-    // The traces, by lane and by event.
-    let spans = with_event(&stack, "lying-banner", "serving.placement.cpu_fallback", 4).await;
+    expect_traces(&stack).await;
+    expect_alarms(&stack).await;
+}
+
+/// The traces, by lane and by event.
+async fn expect_traces(stack: &Stack) {
+    let spans = with_event(stack, "lying-banner", "serving.placement.cpu_fallback", 4).await;
     let load = spans.iter().find(|span| span.name == "serving.load").expect("the load's span");
     expect_all(&load.attributes, LYING);
     expect_all(load.event("serving.placement.cpu_fallback").unwrap(), LYING);
@@ -118,7 +123,7 @@ async fn the_recorded_lanes_are_found_in_jaeger_and_prometheus_as_they_are() {
         expect_all(request.event("serving.placement.cpu_fallback").unwrap(), LYING);
     }
 
-    let spans = with_event(&stack, "collapsing", "serving.throughput.degraded", 1).await;
+    let spans = with_event(stack, "collapsing", "serving.throughput.degraded", 1).await;
     let [request] = spans.as_slice() else { panic!("one collapsed request: {spans:#?}") };
     assert_eq!(request.name, "chat gemma-3-270m-q4_k_m");
     let degraded = request.event("serving.throughput.degraded").unwrap();
@@ -138,15 +143,17 @@ async fn the_recorded_lanes_are_found_in_jaeger_and_prometheus_as_they_are() {
     let number = |key| value(degraded, key).unwrap().parse::<f64>().unwrap();
     assert!(number("serving.decode.rate") < 0.25 * 85.0);
     assert!((number("serving.decode.ratio") - number("serving.decode.rate") / 85.0).abs() < 1e-6);
-    let recovered = with_event(&stack, "collapsing", "serving.throughput.recovered", 1).await;
+    let recovered = with_event(stack, "collapsing", "serving.throughput.recovered", 1).await;
     assert_eq!(recovered.len(), 1, "{recovered:#?}");
 
     // What is in order has no event.
     let healthy = stack.jaeger.search(&[("serving.lane.name", "healthy")]).await.unwrap();
     assert!(!healthy.is_empty());
     assert!(healthy.iter().all(|span| span.events.is_empty()), "{healthy:#?}");
+}
 
-    // The alarms, in the file.
+/// The alarms, in the collector's file.
+async fn expect_alarms(stack: &Stack) {
     eventually("the alarms in the collector's file", || async {
         let alarms = stack.collector.alarms();
         let all = [

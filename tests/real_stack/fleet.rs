@@ -311,6 +311,24 @@ async fn run(mishap: Mishap) -> (Sent, Arrived, usize) {
     (sent, arrived, before)
 }
 
+/// What one fleet does with all that the program sends while both gateways are away and the agent is killed.
+async fn run_on_the_agent_alone() -> (Sent, Arrived) {
+    let mut fleet = Fleet::start().await;
+    for gateway in &mut fleet.gateways {
+        gateway.program.terminate().await;
+    }
+    let otlp = fleet.otlp.clone();
+    let sent = tokio::task::spawn_blocking(move || program(&otlp, &AtomicUsize::new(0)));
+    let sent = sent.await.unwrap();
+    fleet.agent.kill();
+    fleet.agent.restart().await;
+    for gateway in &mut fleet.gateways {
+        gateway.program.restart().await;
+    }
+    let arrived = fleet.settle(&sent, false).await;
+    (sent, arrived)
+}
+
 fn report(name: &str, sent: &Sent, arrived: &Arrived) {
     println!(
         "{name}: {REQUESTS} requests and {LANES} loads sent, {} of their traces to be kept; lost {} of these; {} spans stored, \
@@ -347,4 +365,11 @@ async fn a_gateway_that_is_killed_loses_the_traces_of_its_decision_wait_alone() 
         "{} lost, of some {held} that came within the wait",
         arrived.lost_traces
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_killed_while_all_gateways_are_away_loses_nothing() {
+    let (sent, arrived) = run_on_the_agent_alone().await;
+    report("SIGKILL of the agent, without gateways", &sent, &arrived);
+    assert_eq!(arrived.lost_traces, 0);
 }

@@ -92,10 +92,6 @@ impl Program {
         self.child = spawn(self.name, &self.folder, &self.arguments, &self.variables);
         self.wait_until_ready().await;
     }
-
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap()
-    }
 }
 
 impl Drop for Program {
