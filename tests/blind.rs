@@ -208,3 +208,26 @@ fn the_time_in_blindness_is_counted() {
         assert_eq!(told["serving.alarm.state"], "cleared", "{told:?}");
     });
 }
+
+#[test]
+fn a_lane_whose_engine_says_nothing_is_seen_all_the_same() {
+    let providers = Providers::new();
+    under(registry().with(providers.sentinel()), || {
+        let _lane = Lane::open(LaneConfig::new("chat-0"));
+        let step = Duration::from_millis(50);
+        let mut waited = Duration::ZERO;
+        let out = loop {
+            let out = providers.collect();
+            if !out.points("serving.placement.state", &[]).is_empty() {
+                break out;
+            }
+            assert!(waited < SOON, "no series of a lane that is open");
+            std::thread::sleep(step);
+            waited += step;
+        };
+        for verdict in ["gpu", "partial", "cpu", "cpu_fallback", "unreported"] {
+            let labels = [("serving.lane.name", "chat-0"), ("serving.placement.verdict", verdict)];
+            assert_eq!(out.value("serving.placement.state", &labels), 0.0, "{verdict}");
+        }
+    });
+}

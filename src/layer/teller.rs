@@ -67,7 +67,12 @@ fn run(queue: &Queue<Item>, hub: &Weak<Hub>) {
 
 fn tick(hub: &Arc<Hub>, at: Instant, passed: Duration) {
     let mut unseen = Vec::new();
-    for lane in hub.lanes() {
+    let lanes = hub.lanes();
+    if !lanes.is_empty() {
+        // An engine that says nothing gives nothing to tell, and its lane is to be seen all the same.
+        hub.instruments();
+    }
+    for lane in lanes {
         hub.act(&lane, |observer, out| {
             observer.tick(at, out);
             for state in observer.lanes() {
