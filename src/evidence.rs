@@ -1,9 +1,13 @@
-//! The facts an engine can state about itself, one per recognised line.
+//! The facts an engine can state about itself, one per recognised line or answered question.
 //!
-//! Recognisers (`engines`) make these, and a lane weighs them. Nothing here judges: a banner is what the banner
+//! Recognisers (`engines`) and readers of answers make these, and a lane weighs them. Nothing here judges: a banner is what the banner
 //! said, true or not.
 
+mod reading;
+
 use std::fmt;
+
+pub use reading::{Counters, Decoded, EngineProperties, LoadedModel, SlotReading, SlotWork};
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -115,6 +115,8 @@ pub mod otlp;
 #[cfg(feature = "output")]
 pub mod output;
 pub mod placement;
+#[cfg(feature = "readback")]
+pub mod readback;
 pub mod span_ext;
 pub mod telemetry;
 pub mod throughput;
@@ -143,6 +145,10 @@ pub use crate::otlp::Otlp;
 #[cfg(feature = "output")]
 #[doc(inline)]
 pub use crate::output::{LogFile, OutputReader};
+
+#[cfg(feature = "readback")]
+#[doc(inline)]
+pub use crate::readback::ReadBack;
 
 /// The README's code is compiled; what needs no engine and no file is run.
 #[cfg(all(doctest, feature = "otlp", feature = "output"))]

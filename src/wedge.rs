@@ -104,6 +104,13 @@ impl<K: Copy + Ord> Stalls<K> {
         }
     }
 
+    /// Whether work decodes, where that is known by other means than its progress.
+    pub(crate) fn set_decoding(&mut self, key: K, decoding: bool) {
+        if let Some(work) = self.works.get_mut(&key) {
+            work.decoding = decoding;
+        }
+    }
+
     /// When that work began; `None` when it did not, or is over.
     pub(crate) fn begun(&self, key: K) -> Option<Instant> {
         self.works.get(&key).map(|work| work.begun)
@@ -112,6 +119,13 @@ impl<K: Copy + Ord> Stalls<K> {
     /// Work is over. Says whether there was any.
     pub(crate) fn end(&mut self, key: K) -> bool {
         self.works.remove(&key).is_some()
+    }
+
+    /// Work was over at `then`. What has got on since is other work.
+    pub(crate) fn end_before(&mut self, key: K, then: Instant) {
+        if self.works.get(&key).is_some_and(|work| work.progressed <= then) {
+            self.works.remove(&key);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -207,5 +221,12 @@ mod tests {
         stalls.progress(8, true, at(630));
         assert!(stalls.end(7) && !stalls.end(8), "progress of unknown work begins nothing");
         assert!(stalls.stalled(at(10_000), policy).is_empty());
+        stalls.begin(9, at(10_000));
+        stalls.set_decoding(9, true);
+        assert_eq!(stalls.stalled(at(10_030), policy), [(9, Duration::from_secs(30))]);
+        stalls.end_before(9, at(9_999));
+        assert_eq!(stalls.len(), 1, "begun since");
+        stalls.end_before(9, at(10_000));
+        assert_eq!(stalls.len(), 0);
     }
 }

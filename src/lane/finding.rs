@@ -68,6 +68,8 @@ pub enum BlindCause {
     CollectorUnreachable,
     /// More lanes than the metrics have room for.
     TooManyLanes,
+    /// The engine's endpoints were to be asked, and do not answer in a form that is known.
+    ReadbackFailed,
 }
 
 impl BlindCause {
@@ -83,6 +85,7 @@ impl BlindCause {
             Self::NoMeterProvider => "no_meter_provider",
             Self::CollectorUnreachable => "collector_unreachable",
             Self::TooManyLanes => "too_many_lanes",
+            Self::ReadbackFailed => "readback_failed",
         }
     }
 
@@ -115,6 +118,18 @@ impl BlindCause {
                 "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_PROTOCOL"
             }
             Self::TooManyLanes => "raise `max_lanes`, or close lanes that are no longer used",
+            Self::ReadbackFailed => {
+                "check the address that the readback was given, its API key, and that the engine offers what it is \
+                 asked for"
+            }
+        }
+    }
+
+    /// The advice, with what exactly cannot be seen.
+    pub(crate) fn advice_on(self, detail: Option<&str>) -> String {
+        match detail {
+            Some(detail) => format!("{} ({detail})", self.advice()),
+            None => self.advice().to_owned(),
         }
     }
 }
@@ -229,10 +244,11 @@ pub enum Finding {
         /// What is known of it and its lane.
         facts: Box<Facts>,
     },
-    /// What all running requests decoded together in an interval, from the engine's log. It is no request: it counts
-    /// among the rates, under its own source, and not among the judged requests.
+    /// What all running requests decoded together in an interval, from the engine's log or its counters; by
+    /// llama-server's counters, the mean of the requests that ended in it. It is no request: it counts among the rates,
+    /// under its own source, and not among the judged requests.
     IntervalRate {
-        /// Tokens/s of all requests together.
+        /// Tokens/s of all requests together, or their mean.
         rate: TokensPerSecond,
         /// Requests that ran at its end.
         running: u32,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::evidence::{BufferKind, Evidence, Residence, Role};
 use crate::lane::LoadId;
 use crate::placement::{
-    Account, Placement, PlacementPolicy, Plan, ProcessFacts, StatedFault, judge,
+    Account, Basis, Placement, PlacementPolicy, Plan, ProcessFacts, Shared, StatedFault, judge,
 };
 
 /// How far the loader has come, as far as its lines tell.
@@ -49,8 +49,12 @@ pub(super) struct Load {
     side: Option<(Role, Ledger)>,
     /// When evidence arrived that no verdict holds yet.
     unjudged_since: Option<Instant>,
-    /// When the caller said that the engine answers although its lines have not.
+    /// When the caller or the engine said that it answers.
     answers_since: Option<Instant>,
+    /// Whether the engine's own line said so, so that lines of a next load are not of this one.
+    says_ready: bool,
+    /// Whether the readback has told what it can of this load.
+    is_read_back: bool,
 }
 
 impl Load {
@@ -67,6 +71,8 @@ impl Load {
             side: None,
             unjudged_since: None,
             answers_since: None,
+            says_ready: false,
+            is_read_back: false,
         }
     }
 
@@ -220,6 +226,52 @@ impl Load {
     /// The caller says that the engine answers.
     pub(super) fn answers(&mut self, now: Instant) {
         self.answers_since.get_or_insert(now);
+    }
+
+    /// The engine says that it answers.
+    pub(super) fn says_ready(&mut self, now: Instant) {
+        self.says_ready = true;
+        self.answers(now);
+    }
+
+    /// Whether it is ready by its own word, and its verdict waits.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_loading() && self.says_ready
+    }
+
+    /// Whether the engine can be asked of it: it is judged, or said to answer.
+    pub(super) fn can_be_asked(&self) -> bool {
+        match self.outcome {
+            Outcome::Loading => self.answers_since.is_some(),
+            Outcome::Judged(_) => true,
+            Outcome::Failed => false,
+        }
+    }
+
+    /// What the engine answered of this load's memory; `None` when it had nothing to say that helps.
+    pub(super) fn read_back(&mut self, shared: Option<Shared>, now: Instant) {
+        self.is_read_back = true;
+        if let Some(shared) = shared {
+            self.main.account.read_back = Some(shared);
+            self.unjudged_since = Some(now);
+        }
+    }
+
+    /// Whether its first verdict may wait for the engine's answer, which outranks all that its lines told.
+    pub(super) fn awaits_readback(
+        &self,
+        patience: Duration,
+        now: Instant,
+        process: &ProcessFacts,
+        plan: Plan,
+        policy: PlacementPolicy,
+    ) -> bool {
+        let waited = self.answers_since.map(|at| now.saturating_duration_since(at));
+        self.is_loading()
+            && !self.is_read_back
+            && self.runner_end.is_none()
+            && waited.is_some_and(|waited| waited < patience)
+            && judge(self.account(), process, plan, policy).basis > Basis::Readback
     }
 
     /// Whether the lines have told all they will: a block was told to its end.

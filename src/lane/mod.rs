@@ -7,6 +7,7 @@ mod interval;
 mod load;
 mod logged;
 mod rates;
+mod readback;
 mod runner;
 mod standstill;
 mod state;
@@ -23,6 +24,7 @@ use crate::placement::{PlacementPolicy, Plan};
 use crate::throughput::{Expectation, ExpectationError, RateJudgement, ThroughputPolicy, Timings};
 use crate::wedge::WedgePolicy;
 
+pub use readback::{ReadBackFacts, Sought};
 pub use state::LaneState;
 
 pub use finding::{AlarmKind, BlindCause, Facts, Finding, LoadId, RequestId, SpanEvent, Subject};

@@ -91,6 +91,7 @@ impl LaneState {
             timings.prefill_tokens = Some(tokens);
             timings.prefill_rate = rate;
         }
+        self.told_since_interval |= timings.decode_rate.is_some();
         self.logged.log(timings, now);
     }
 
@@ -117,8 +118,21 @@ impl LaneState {
         now: Instant,
         out: &mut Vec<Finding>,
     ) {
-        let has_better = std::mem::take(&mut self.told_since_interval) || self.in_flight() > 0;
         let share = self.intervals.observe(rate, running, rank);
+        self.readback.interval_logged();
+        self.tell_interval(rate, share, running, now, out);
+    }
+
+    /// An interval's rate, and what one request decoded of it; `None` where that cannot be judged.
+    pub(super) fn tell_interval(
+        &mut self,
+        rate: f64,
+        share: Option<TokensPerSecond>,
+        running: u32,
+        now: Instant,
+        out: &mut Vec<Finding>,
+    ) {
+        let has_better = std::mem::take(&mut self.told_since_interval) || self.in_flight() > 0;
         self.last_rate = share.map(TokensPerSecond::get).or(self.last_rate);
         let judged = share
             .filter(|_| !has_better && self.expectation().is_some())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::alarm::{Alarm, Transition};
+use crate::alarm::Transition;
 use crate::evidence::{BufferKind, Evidence, Role};
 use crate::placement::{Account, ProcessFacts, StatedFault};
 use crate::throughput::TokensPerSecond;
@@ -13,7 +13,8 @@ use crate::wedge::{ImpossibleProgress, Stalls};
 use super::interval::Intervals;
 use super::load::{Load, Outcome};
 use super::logged::LoggedRates;
-use super::telling::KeptAlarm;
+use super::readback::Readback;
+use super::telling::{Blindness, KeptAlarm};
 use super::{AlarmKind, BlindCause, Finding, LaneConfig, Policy, RequestId, Subject};
 
 /// Whether the process said that it serves.
@@ -59,13 +60,15 @@ pub struct LaneState {
     pub(super) wedged: Vec<Subject>,
     pub(super) logged: LoggedRates,
     pub(super) intervals: Intervals,
-    /// Whether a request of ours told its rate since the last interval: it is the better source.
+    /// Whether a request told its rate since the last interval, in its answer or in the log: the better source.
     pub(super) told_since_interval: bool,
+    /// What the engine answers when it is asked.
+    pub(super) readback: Readback,
     /// Intervals under the floor in a row.
     pub(super) slow_intervals: u32,
     pub(super) prefill: Option<(u64, Option<TokensPerSecond>)>,
     pub(super) alarms: BTreeMap<AlarmKind, KeptAlarm>,
-    pub(super) blind: BTreeMap<BlindCause, Alarm>,
+    pub(super) blind: BTreeMap<BlindCause, Blindness>,
     /// Whether the engine can still be heard.
     pub(super) hearing: Process,
     /// Whether its end is meant.
@@ -102,6 +105,7 @@ impl LaneState {
             logged: LoggedRates::default(),
             intervals: Intervals::default(),
             told_since_interval: false,
+            readback: Readback::default(),
             slow_intervals: 0,
             prefill: None,
             alarms: BTreeMap::new(),
@@ -156,6 +160,7 @@ impl LaneState {
 
     /// Takes one fact.
     pub fn take(&mut self, evidence: Evidence, now: Instant, out: &mut Vec<Finding>) {
+        self.judge_held(&evidence, now, out);
         match evidence {
             Evidence::Verbosity { level } => self.process.verbosity = Some(level),
             Evidence::DeviceSeen { residence, .. } => self.process.see_device(residence),
@@ -226,7 +231,7 @@ impl LaneState {
             Evidence::LoadFailed { cause, detail } => {
                 self.fail_load(cause, Some(&detail), now, out);
             }
-            Evidence::Settled => self.settle(now, out),
+            Evidence::Settled => self.says_ready(now, out),
             Evidence::Listening => self.listen(now, out),
             Evidence::DebugBuild { detail } => self.note_debug_build(detail, now, out),
             Evidence::Decode { .. }
@@ -320,6 +325,10 @@ impl LaneState {
 
     /// The engine's process ended. Before readiness, that is a failed load. Its alarms end with it.
     pub fn ended(&mut self, how: &str, now: Instant, out: &mut Vec<Finding>) {
+        // A verdict that waits for an answer waits no longer: whoever answers has loaded.
+        if !self.is_stopping && self.load.as_ref().is_some_and(Load::can_be_asked) {
+            self.settle_loading(now, out);
+        }
         // An engine that ends in silence was not ready either. One that listened was, if it had a model at all, and one
         // whose end is told twice ended once.
         let is_loading = match &self.load {
@@ -356,9 +365,9 @@ impl LaneState {
             self.end_alarm(kind, Transition::Expired, out);
         }
         for cause in self.blind_causes().collect::<Vec<_>>() {
-            let transition =
-                self.blind.get_mut(&cause).and_then(|alarm| alarm.end(Transition::Expired));
-            self.tell_blind(cause, transition, out);
+            let ended =
+                self.blind.get_mut(&cause).and_then(|kept| kept.alarm.end(Transition::Expired));
+            self.tell_blind(cause, ended, out);
         }
         self.blind.clear();
         self.hearing = Process::Open;
@@ -371,6 +380,7 @@ impl LaneState {
         self.process = ProcessFacts::default();
         self.load = None;
         self.chosen_ahead = None;
+        self.readback.end();
     }
 
     /// Says that the sentinel cannot see for `cause`, or that it can again.
@@ -384,12 +394,12 @@ impl LaneState {
         if !standing && !self.blind.contains_key(&cause) {
             return;
         }
-        let transition =
-            self.blind.entry(cause).or_default().observe(standing, now, self.policy.alarm);
+        let kept = self.blind.entry(cause).or_default();
+        let transition = kept.alarm.observe(standing, now, self.policy.alarm);
+        self.tell_blind(cause, transition, out);
         if !standing {
             self.blind.remove(&cause);
         }
-        self.tell_blind(cause, transition, out);
     }
 
     /// Time passes: renewals, expiries, budgets, evidence that has gone quiet. Called about once a second.

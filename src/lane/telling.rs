@@ -50,7 +50,8 @@ impl LaneState {
         let Some(transition) = transition else { return };
         let mut facts = self.base_facts();
         facts.blind = Some(cause);
-        facts.advice = Some(cause.advice().to_owned());
+        let detail = self.blind.get(&cause).and_then(|kept| kept.detail.as_deref());
+        facts.advice = Some(cause.advice_on(detail));
         out.push(Finding::Alarm {
             kind: AlarmKind::Blind,
             transition,
@@ -86,6 +87,13 @@ impl LaneState {
         facts.advice.clone_from(&placement.advice);
         facts
     }
+}
+
+/// A blindness, and what exactly cannot be seen.
+#[derive(Debug, Default)]
+pub(super) struct Blindness {
+    pub(super) alarm: Alarm,
+    pub(super) detail: Option<String>,
 }
 
 /// An alarm, with what it was last raised for: it is renewed in the same words.

@@ -24,6 +24,7 @@ impl LaneState {
         }
         self.slots.clear();
         self.intervals.clear();
+        self.readback.begin_load();
         self.impossible = ImpossibleProgress::default();
         self.wedged.retain(|subject| matches!(subject, Subject::Request(_)));
         out.push(Finding::LoadStarted { load, at: now });
@@ -41,28 +42,49 @@ impl LaneState {
             self.serving = Serving::Listens;
         }
         if self.load.is_some() {
-            self.settle(now, out);
+            self.says_ready(now, out);
         }
+    }
+
+    /// The engine's own word that its load is done.
+    pub(super) fn says_ready(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if self.serving == Serving::Routes {
+            return;
+        }
+        if self.load.is_none() {
+            self.begin_load(now, out);
+        }
+        if let Some(load) = &mut self.load {
+            load.says_ready(now);
+        }
+        self.settle(now, out);
     }
 
     /// A line that only a working model prints: a load that never said it was ready, is, and one whose lines were never
     /// seen is unreported. What an ended process left in its pipe tells of no load.
     pub(super) fn settle_working(&mut self, now: Instant, out: &mut Vec<Finding>) {
-        if self.load.is_none() && !matches!(self.hearing, Process::Ended) {
-            self.settle(now, out);
+        let is_unseen = self.load.is_none() && !matches!(self.hearing, Process::Ended);
+        if is_unseen || self.load.as_ref().is_some_and(Load::is_loading) {
+            self.says_ready(now, out);
         }
-        self.settle_loading(now, out);
     }
 
     /// A load that is on is judged as it stands.
     pub(super) fn settle_loading(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.load.as_ref().is_some_and(Load::is_loading) {
-            self.settle(now, out);
+            self.judge_load(now, out);
         }
     }
 
-    /// The load is done, or later evidence has settled: the verdict.
+    /// The load is done, or later evidence has settled: the verdict, unless an answer of the engine may know better.
     pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Finding>) {
+        if !self.awaits_readback(now) {
+            self.judge_load(now, out);
+        }
+    }
+
+    /// The verdict, by what is known.
+    fn judge_load(&mut self, now: Instant, out: &mut Vec<Finding>) {
         if self.serving == Serving::Routes {
             return;
         }
@@ -111,8 +133,10 @@ impl LaneState {
                 self.observe_alarm(kind, violated == Some(kind), on, facts.clone(), now, out);
             }
         }
+        // Who reads back instead of listening can see.
+        let is_read = self.placement().is_some_and(|it| it.basis == Basis::Readback);
         if self.lines == 0 {
-            self.blind(BlindCause::NoOutput, true, now, out);
+            self.blind(BlindCause::NoOutput, !is_read, now, out);
         } else if self.engine.is_none() {
             self.blind(BlindCause::UnknownEngine, true, now, out);
         }

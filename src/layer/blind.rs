@@ -73,10 +73,8 @@ pub(super) fn say_blind(
     which: Option<&str>,
     transition: Transition,
 ) {
-    let advice = match which {
-        Some(which) => format!("{} (hidden: `{which}`)", cause.advice()),
-        None => cause.advice().to_owned(),
-    };
+    let hidden = which.map(|which| format!("hidden: `{which}`"));
+    let advice = cause.advice_on(hidden.as_deref());
     let facts = Facts { blind: Some(cause), advice: Some(advice), ..Facts::default() };
     say(Told { kind: AlarmKind::Blind, transition, lane, facts: &facts });
 }

@@ -9,7 +9,7 @@ use tracing::{Dispatch, Level, Span, span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::alarm::Transition;
-use crate::lane::{AlarmKind, BlindCause, Finding, LaneConfig, LaneState};
+use crate::lane::{AlarmKind, BlindCause, Finding, LaneConfig, LaneState, ReadBackFacts};
 use crate::layer::blind::say_blind;
 use crate::layer::entry::LaneEntry;
 use crate::layer::hub::Hub;
@@ -68,6 +68,8 @@ pub struct LaneSnapshot {
     pub alarms: Vec<AlarmKind>,
     /// Why the sentinel cannot see, if it cannot.
     pub blind: Vec<BlindCause>,
+    /// What the engine's endpoints told last; `None` when nobody asks them, or they have not answered.
+    pub read_back: Option<ReadBackFacts>,
 }
 
 /// Waits until all that the current subscriber's `SentinelLayer` has found so far is told, at most `timeout`.
@@ -107,6 +109,7 @@ impl Lane {
 
     /// The engine answers, the program knows by other means (a health endpoint): the verdict is due.
     pub fn ready(&self) {
+        self.lives();
         self.act(|state, findings| state.ready(now(), findings));
     }
 
@@ -207,10 +210,45 @@ impl Lane {
             .or_else(|| enter(&self.inner.watch.as_ref()?.lane.observer).lane().engine().cloned())
     }
 
-    fn act(&self, act: impl FnOnce(&mut LaneState, &mut Vec<Finding>)) {
-        if let Some(Watch { hub, lane }) = &self.inner.watch {
-            hub.act(lane, |observer, out| observer.with_lane(out, act));
+    /// `None` when no `SentinelLayer` is there.
+    pub(crate) fn act<R>(
+        &self,
+        act: impl FnOnce(&mut LaneState, &mut Vec<Finding>) -> R,
+    ) -> Option<R> {
+        let Watch { hub, lane } = self.inner.watch.as_ref()?;
+        Some(hub.act(lane, |observer, out| observer.with_lane(out, act)))
+    }
+
+    /// The engine shows by other means than its lines that it lives.
+    pub(crate) fn lives(&self) {
+        if let Some(Watch { lane, .. }) = &self.inner.watch {
+            lane.lives.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+/// A lane that does not stay open for this.
+#[cfg(feature = "readback")]
+#[derive(Clone, Debug)]
+pub(crate) struct WeakLane(std::sync::Weak<Opened>);
+
+#[cfg(feature = "readback")]
+impl Lane {
+    pub(crate) fn downgrade(&self) -> WeakLane {
+        WeakLane(Arc::downgrade(&self.inner))
+    }
+}
+
+#[cfg(feature = "readback")]
+impl WeakLane {
+    /// `None` when nobody holds the lane any more.
+    pub(crate) fn upgrade(&self) -> Option<Lane> {
+        self.0.upgrade().map(|inner| Lane { inner })
+    }
+
+    /// Whether somebody holds the lane, and a `SentinelLayer` watches it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.0.upgrade().is_some_and(|opened| opened.watch.is_some())
     }
 }
 
@@ -266,6 +304,7 @@ impl LaneSnapshot {
             in_flight: lane.in_flight(),
             alarms: lane.alarms().collect(),
             blind: lane.blind_causes().collect(),
+            read_back: lane.read_back_facts().cloned(),
         }
     }
 }

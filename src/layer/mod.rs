@@ -35,6 +35,8 @@ use crate::telemetry::names;
 
 pub use crate::telemetry::instruments::DroppedKind;
 pub use builder::SentinelLayerBuilder;
+#[cfg(feature = "readback")]
+pub(crate) use handle::WeakLane;
 pub use handle::{Lane, LaneSnapshot, flush};
 pub(crate) use hub::Hub;
 pub(crate) use request::Request;

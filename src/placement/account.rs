@@ -97,6 +97,28 @@ pub(crate) struct Held {
     pub(crate) bytes: u64,
 }
 
+/// How a model's memory is shared between accelerators and the host, weights, cache and scratch space together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    accelerator: u64,
+    all: u64,
+}
+
+impl Shared {
+    /// `None` unless there is memory, and no more of it on accelerators than there is.
+    pub(crate) fn new(accelerator: u64, all: u64) -> Option<Self> {
+        (all > 0 && accelerator <= all).then_some(Self { accelerator, all })
+    }
+
+    pub(crate) const fn accelerator(self) -> u64 {
+        self.accelerator
+    }
+
+    pub(crate) const fn all(self) -> u64 {
+        self.all
+    }
+}
+
 /// One load's account.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
@@ -106,6 +128,8 @@ pub(crate) struct Account {
     pub(crate) plan: LoadPlan,
     layers: BTreeMap<u32, Residence>,
     estimates: BTreeMap<String, Held>,
+    /// What the engine answered when it was asked.
+    pub(crate) read_back: Option<Shared>,
     pub(crate) banner: Option<(u32, u32)>,
     pub(crate) overflow: Option<u32>,
     pub(crate) host_override: Option<String>,

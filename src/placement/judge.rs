@@ -2,7 +2,7 @@
 
 use crate::evidence::{BufferKind, Cause, Residence};
 
-use super::account::{Account, Backends, Devices, ProcessFacts, StatedFault};
+use super::account::{Account, Backends, Devices, ProcessFacts, Shared, StatedFault};
 use super::{Basis, Placement, PlacementPolicy, PlacementVerdict, Plan, advice};
 
 /// Where the weights are.
@@ -79,6 +79,9 @@ fn weigh(account: &Account, process: &ProcessFacts, policy: PlacementPolicy) -> 
     if let Some((accelerator, host)) = account.layers_by_residence() {
         return (of_counts(accelerator, accelerator + host), Basis::Layers);
     }
+    if let Some(shared) = account.read_back {
+        return (of_memory(shared), Basis::Readback);
+    }
     match &process.platform {
         Some((_, Residence::Accelerator)) => return (Weights::All, Basis::Platform),
         Some((_, Residence::Host)) => return (Weights::NoneOnAccelerator, Basis::Platform),
@@ -135,6 +138,14 @@ fn of_counts(on_accelerator: u32, all: u32) -> Weights {
         Weights::Some
     } else {
         Weights::All
+    }
+}
+
+fn of_memory(shared: Shared) -> Weights {
+    match shared.accelerator() {
+        0 => Weights::NoneOnAccelerator,
+        accelerator if accelerator < shared.all() => Weights::Some,
+        _ => Weights::All,
     }
 }
 
@@ -199,15 +210,36 @@ fn share(account: &Account, weights: Weights) -> Option<f64> {
     let by_layer_lines = account.layers_by_residence().and_then(|(accelerator, host)| {
         ratio(accelerator.into(), u64::from(accelerator) + u64::from(host))
     });
+    // Cache and scratch space are in these numbers: better than a claim, and no bytes of weights.
+    let by_answer = account.read_back.and_then(|shared| ratio(shared.accelerator(), shared.all()));
     // Layers that overflow are counted as offloaded, and their big tensors are on the host.
     let by_banner = account.weight_layers().and_then(|(offloaded, total)| {
         ratio(offloaded.saturating_sub(account.overflow.unwrap_or(0)).into(), total.into())
     });
-    by_bytes.or(by_layer_lines).or(by_banner)
+    by_bytes.or(by_layer_lines).or(by_answer).or(by_banner)
 }
 
-/// The banner, where stronger evidence refutes it.
+/// The strongest claim that stronger evidence refutes: what the engine answered, else its banner or plan.
 fn contradicted(account: &Account, weights: Weights, basis: Basis) -> Option<String> {
+    let refuted_answer = account
+        .read_back
+        .filter(|shared| basis < Basis::Readback && is_refuted(of_memory(*shared), weights));
+    match refuted_answer {
+        Some(shared) => Some(format!("readback {}/{}", shared.accelerator(), shared.all())),
+        None => contradicted_layers(account, weights, basis),
+    }
+}
+
+/// Whether a claim cannot be true where the weights are.
+fn is_refuted(claimed: Weights, weights: Weights) -> bool {
+    match (claimed, weights) {
+        // A full offload leaves an embedding on the host, which an engine may count.
+        (Weights::Some, Weights::All) | (Weights::NotTold, _) | (_, Weights::NotTold) => false,
+        (claimed, weights) => claimed != weights,
+    }
+}
+
+fn contradicted_layers(account: &Account, weights: Weights, basis: Basis) -> Option<String> {
     let (claim, (offloaded, total)) = match (account.banner, planned_layers(account)) {
         (Some(layers), _) => ("banner", layers),
         (None, Some(layers)) => ("plan", layers),

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::evidence::Cause;
 
-pub(crate) use account::{Account, ProcessFacts, StatedFault};
+pub(crate) use account::{Account, ProcessFacts, Shared, StatedFault};
 pub(crate) use judge::judge;
 
 /// What the operator intended for a lane.

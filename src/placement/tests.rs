@@ -19,6 +19,10 @@ fn weights(account: &mut Account, device: &str, residence: Residence, mib: u64) 
     account.add_buffer(BufferKind::Model, device.to_owned(), residence, mib * MIB);
 }
 
+fn read_back(account: &mut Account, accelerator_mib: u64, all_mib: u64) {
+    account.read_back = Shared::new(accelerator_mib * MIB, all_mib * MIB);
+}
+
 fn fault(cause: Cause, decides: bool) -> StatedFault {
     StatedFault { cause, decides, detail: cause.to_string() }
 }
@@ -59,6 +63,79 @@ fn weights_are_found_by_the_strongest_evidence() {
             CpuFallback,
             Basis::Buffers,
             Some("banner 19/19"),
+        ),
+        (
+            "all of it in device memory, by the engine's answer",
+            |a, _| read_back(a, 5086, 5086),
+            Gpu,
+            Basis::Readback,
+            None,
+        ),
+        (
+            "some of it, and the answer outranks platform and banner",
+            |a, p| {
+                read_back(a, 3000, 5086);
+                a.banner = Some((33, 33));
+                p.platform = Some(("cuda".to_owned(), Accelerator));
+            },
+            Partial,
+            Basis::Readback,
+            Some("banner 33/33"),
+        ),
+        (
+            "none of it, whatever the scheduler meant",
+            |a, _| {
+                read_back(a, 0, 5086);
+                a.plan.offloaded = Some(33);
+                a.plan.total = Some(33);
+            },
+            CpuFallback,
+            Basis::Readback,
+            Some("plan 33/33"),
+        ),
+        (
+            "an answer that a lying banner made, refuted by buffers",
+            |a, _| {
+                weights(a, "CPU_Mapped", Host, 4685);
+                a.banner = Some((33, 33));
+                read_back(a, 5086, 5086);
+            },
+            CpuFallback,
+            Basis::Buffers,
+            Some("readback 5333057536/5333057536"),
+        ),
+        (
+            "an answer that agrees with the buffers, and a banner that does not",
+            |a, _| {
+                weights(a, "CPU_Mapped", Host, 4685);
+                a.banner = Some((33, 33));
+                read_back(a, 0, 5086);
+            },
+            CpuFallback,
+            Basis::Buffers,
+            Some("banner 33/33"),
+        ),
+        (
+            "an embedding on the host that the answer counts",
+            |a, _| {
+                weights(a, "CUDA0", Accelerator, 4171);
+                weights(a, "CPU", Host, 283);
+                read_back(a, 4900, 5086);
+            },
+            Gpu,
+            Basis::Buffers,
+            None,
+        ),
+        (
+            "layers outrank the answer",
+            |a, _| {
+                a.add_layer(0, Host);
+                a.add_layer(1, Host);
+                read_back(a, 5086, 5086);
+            },
+            CpuFallback,
+            Basis::Layers,
+            Some("readback 5333057536/5333057536"),
         ),
         (
             "the banner is modest",
@@ -471,4 +548,19 @@ fn shares_that_are_none_are_refused() {
     for share in [-0.1, 1.0, f64::NAN] {
         assert!(PlacementPolicy::default().with_host_share(share).is_err(), "{share}");
     }
+}
+
+#[test]
+fn memory_that_cannot_be_shared_so_is_no_evidence() {
+    for (accelerator, all) in [(0, 0), (1, 0), (2, 1), (u64::MAX, 1)] {
+        assert_eq!(Shared::new(accelerator, all), None, "{accelerator} of {all}");
+    }
+}
+
+#[test]
+fn the_engines_answer_gives_a_share() {
+    let placement = judged(Plan::gpu_at_least(0.5).unwrap(), |a, _| read_back(a, 25, 100));
+    assert_eq!(placement.share, Some(0.25));
+    assert!(placement.violates);
+    assert_eq!(placement.bytes_accelerator, None, "its bytes are not of weights alone");
 }
