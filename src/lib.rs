@@ -72,6 +72,7 @@
 //! | every threshold | [`Policy`] |
 //! | every name that leaves | [`telemetry::names`] |
 //! | export over OTLP | the module `otlp` |
+//! | what an engine's own endpoints answer | the module `readback` |
 //! | a log file, without any `tracing` | [`observer::Observer`] |
 //! | the formats of engines, and your own | [`engines::Matcher`] |
 //!
@@ -81,8 +82,9 @@
 //! | --- | --- | --- | --- |
 //! | `otlp` | yes | one call that sets up traces, metrics and logs from the `OTEL_*` variables | the OpenTelemetry SDK and OTLP exporters, hyper, tonic, rustls, tokio |
 //! | `output` | yes | the reader of a child's stdout and stderr, and what makes a llama-server say where the model is | tokio |
+//! | `readback` | no | asks an engine's own endpoints: Ollama's `/api/ps` for placement, llama-server's and vLLM's for progress and rates | hyper, tokio |
 //!
-//! Without both, the layer, the lanes, the timings and the core are there.
+//! Without them, the layer, the lanes, the timings and the core are there.
 //!
 //! # Supported Rust
 //!
@@ -93,7 +95,8 @@
 //!
 //! - It does not act: no restart, no routing, no limit.
 //! - It does not benchmark: it judges the requests that there are, and learns no rate from them.
-//! - It does not ask the system, the driver or the engine's endpoints: it knows what the engine prints and answers.
+//! - It does not ask the system or the driver, nor, unless told to (feature `readback`), the engine's endpoints: it
+//!   knows what the engine prints and answers.
 //! - It does not supervise: an engine that ends after it was ready is the end of its lane's alarms, and no fault.
 //! - It does not judge before the engine answers, by its own line, by [`Lane::ready`], or by a request with timings.
 //! - It does not know every engine: placement is read from the output of llama.cpp (2023 to 2026), of Ollama and others

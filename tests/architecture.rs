@@ -16,6 +16,10 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("engines", &["evidence"], &["regex", "aho_corasick", "serde", "serde_json", "toml"]),
     ("timings", &["throughput"], &["serde", "serde_json"]),
     ("observer", &["engines", "evidence", "lane"], &[]),
+    // The pure half of an edge: bytes in, evidence out, and what to ask next.
+    ("readback/answers", &["evidence"], &["serde_json"]),
+    ("readback/endpoint", &[], &[]),
+    ("readback/schedule", &[], &[]),
 ];
 
 /// What reads the world: no module of the table may.

@@ -35,6 +35,9 @@ pub(crate) struct Cli {
     /// Keep a copy of what the engine prints, 64 MiB of it at most
     #[arg(long, value_name = "FILE", requires = "engine")]
     pub(crate) engine_log: Option<PathBuf>,
+    /// Ask the engine's own endpoints, too, once it is ready (needs the feature `readback`)
+    #[arg(long, requires = "engine")]
+    pub(crate) read_back: bool,
     /// The engine and its arguments, as you would start it; a `--port` is added where you name none
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ENGINE")]
     engine: Vec<OsString>,

@@ -10,6 +10,7 @@ mod engine;
 mod http;
 mod observe;
 mod proxy;
+mod read_back;
 mod recording;
 mod replay;
 mod screen;

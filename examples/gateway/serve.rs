@@ -15,6 +15,7 @@ use crate::cli::{Cli, RealEngine, missing_model, option};
 use crate::engine::{Engine, free_port};
 use crate::http::{self, Origin};
 use crate::proxy::{self, Gateway, Route};
+use crate::read_back;
 use crate::screen::Screen;
 use crate::signals;
 
@@ -46,6 +47,9 @@ pub(crate) async fn run(
     if let Some(file) = &cli.engine_log {
         reader = reader.with_log_file(LogFile::new(file));
     }
+    if cli.read_back {
+        read_back::start(&lane, &origin)?;
+    }
     let engine = Engine::start(reader, lane.clone(), origin.clone(), command)?;
     screen.say(&format!(
         "Serving on http://{}; waiting for the engine at {origin}.",
@@ -59,6 +63,10 @@ pub(crate) async fn run(
     let ready = async {
         if engine.ready(&client).await {
             screen.say("The engine is ready.");
+            if cli.read_back {
+                let description = read_back::description(&engine.lane).await;
+                screen.say(&format!("The engine says of itself: {description}."));
+            }
         }
     };
     let outcome = tokio::select! {

@@ -1,13 +1,16 @@
 //! Asks an engine's own endpoints, and hands what they answer to the lane. Opt-in: nobody is asked unless told so.
 //!
-//! ```no_run
-//! # async fn example(lane: serving_sentinel::Lane) -> Result<(), serving_sentinel::readback::ReadBackError> {
-//! use serving_sentinel::readback::ReadBack;
+//! ```
+//! use serving_sentinel::readback::ReadBackError;
+//! use serving_sentinel::{Lane, ReadBack};
+//! use std::time::Duration;
 //!
-//! let reading = tokio::spawn(lane.read_back(ReadBack::new("http://127.0.0.1:11434")?));
-//! // It ends when the last clone of `lane` is dropped; `reading.abort()` ends it before.
-//! # drop(reading);
-//! # Ok(()) }
+//! /// Call it on a tokio runtime. It asks as long as the lane is open.
+//! fn ask_the_engine(lane: &Lane) -> Result<(), ReadBackError> {
+//!     let ask = ReadBack::new("http://127.0.0.1:11434")?.with_interval(Duration::from_secs(10));
+//!     tokio::spawn(lane.read_back(ask));
+//!     Ok(())
+//! }
 //! ```
 //!
 //! | engine | endpoint | what it tells |

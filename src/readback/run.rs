@@ -1,5 +1,8 @@
 //! The loop: looks how the lane is, asks the engine when it may, and hands on what it answers.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -73,10 +76,8 @@ impl Reader {
                 && let Some(question) = self.question()
             {
                 due = Tick::now() + interval;
-                let answer = tokio::select! {
-                    answer = self.client.ask(question.endpoint) => answer,
-                    () = released(&self.lane, look) => break,
-                };
+                let answer = self.client.ask(question.endpoint);
+                let Some(answer) = while_held(&self.lane, look, answer).await else { break };
                 self.answered(question, answer);
             }
             let at = Tick::now();
@@ -161,11 +162,23 @@ impl Drop for Reader {
     }
 }
 
-/// Waits until nobody holds the lane.
-async fn released(lane: &WeakLane, look: Duration) {
-    while lane.is_watched() {
-        sleep(look).await;
-    }
+/// What becomes of `answer`; `None` when nobody holds the lane any more before it does.
+async fn while_held<T>(
+    lane: &WeakLane,
+    look: Duration,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    let released = async {
+        while lane.is_watched() {
+            sleep(look).await;
+        }
+    };
+    let (mut answer, mut released) = (pin!(answer), pin!(released));
+    poll_fn(|context| match answer.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => released.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 fn read(endpoint: Endpoint, body: &[u8]) -> Result<Answer, UnreadableError> {

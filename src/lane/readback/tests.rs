@@ -246,7 +246,9 @@ fn a_load_that_waits_is_judged_when_the_next_begins_and_when_its_engine_ends() {
 #[test]
 fn a_reload_that_nobody_told_of_is_a_load_of_its_own() {
     type Between = fn(&mut Bench);
-    let rows: [(&str, Between, &[(u64, bool)]); 4] = [
+    /// Of which load, and whether for the second time.
+    type Verdicts = &'static [(u64, bool)];
+    let rows: [(&str, Between, Verdicts); 4] = [
         ("other numbers", |_| {}, &[(2, false)]),
         (
             "gone and back with the same ones",

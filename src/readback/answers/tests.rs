@@ -117,12 +117,12 @@ fn counters_are_read_by_the_table() {
              llamacpp:tokens_predicted_total -1\nllamacpp:tokens_predicted_seconds_total +Inf\n",
             only(7),
         ),
-        ("half a request", "llamacpp:requests_processing 0.5\n", none.clone()),
-        ("longer names", "llamacpp:requests_processing_max 7\n", none.clone()),
-        ("labels without an end", "vllm:num_requests_running{engine=\"0} 3\n", none.clone()),
-        ("another program", "go_goroutines 12\nprocess_cpu_seconds_total 4.2\n", none.clone()),
-        ("a page", "<!doctype html><html>llamacpp:requests_processing 7</html>", none.clone()),
-        ("nothing", "", none.clone()),
+        ("half a request", "llamacpp:requests_processing 0.5\n", none),
+        ("longer names", "llamacpp:requests_processing_max 7\n", none),
+        ("labels without an end", "vllm:num_requests_running{engine=\"0} 3\n", none),
+        ("another program", "go_goroutines 12\nprocess_cpu_seconds_total 4.2\n", none),
+        ("a page", "<!doctype html><html>llamacpp:requests_processing 7</html>", none),
+        ("nothing", "", none),
     ];
     for (case, body, expected) in rows {
         assert_eq!(read_counters(body.as_bytes()), expected, "{case}");
