@@ -115,7 +115,7 @@ impl Load {
 
     /// A runner starts for this load: what an earlier attempt told of placement is void.
     pub(super) fn retry(&mut self, model: Option<String>) {
-        self.main.account.reset_block();
+        self.main.account.reset_attempt();
         self.main.block = Block::Unmarked;
         self.runner_model = model;
         self.runner_end = None;

@@ -165,13 +165,19 @@ impl Weights {
 }
 
 impl Account {
-    /// The loader starts over: what it told of tensors before was a dry run or an attempt taken back.
+    /// The loader starts over: what it told of tensors before was a dry run or an attempt taken back. A scheduler's
+    /// sums stay: it is another process, whose lines can come before those that it follows.
     pub(crate) fn reset_block(&mut self) {
         self.buffers.clear();
-        self.allotted.clear();
         self.layers.clear();
         self.banner = None;
         self.host_override = None;
+    }
+
+    /// A scheduler tries again: what it summed up before is void, as is all that a loader told.
+    pub(crate) fn reset_attempt(&mut self) {
+        self.reset_block();
+        self.allotted.clear();
     }
 
     /// Buffers of one name add up: an engine prints one line for each piece.
@@ -189,7 +195,8 @@ impl Account {
         held.bytes = held.bytes.saturating_add(bytes);
     }
 
-    /// A scheduler's sum for one device: the last one counts.
+    /// A scheduler's sum for one device. It sums up weights first, then the rest: weights after the rest begin a new
+    /// layout, and the last one counts.
     pub(crate) fn allot(
         &mut self,
         kind: BufferKind,
@@ -197,9 +204,14 @@ impl Account {
         residence: Residence,
         bytes: u64,
     ) {
-        if bytes > 0 {
-            self.allotted.insert((kind, device), Held { residence, bytes });
+        if bytes == 0 {
+            return;
         }
+        let holds_rest = self.allotted.keys().any(|(known, _)| *known != BufferKind::Model);
+        if kind == BufferKind::Model && holds_rest {
+            self.allotted.clear();
+        }
+        self.allotted.insert((kind, device), Held { residence, bytes });
     }
 
     /// Lines of one plan complete each other, and a later one corrects an earlier one.

@@ -516,6 +516,25 @@ fn a_block_told_again_replaces_what_it_told() {
 }
 
 #[test]
+fn a_schedulers_sums_are_those_of_its_last_layout_whatever_comes_between() {
+    let mut account = Account::default();
+    let mut sum = |account: &mut Account, kind, device: &str, residence, mib: u64| {
+        account.allot(kind, device.to_owned(), residence, mib * MIB);
+    };
+    sum(&mut account, BufferKind::Model, "CUDA0", Accelerator, 300);
+    sum(&mut account, BufferKind::Model, "CPU", Host, 100);
+    sum(&mut account, BufferKind::Kv, "CUDA0", Accelerator, 50);
+    // The runner's line that it begins can come after the sums of what it was given.
+    account.reset_block();
+    assert_eq!(account.weights(), Weights { accelerator: 300 * MIB, host: 100 * MIB, unknown: 0 });
+    // Nothing fitted: the device is gone from the next layout.
+    sum(&mut account, BufferKind::Model, "CPU", Host, 400);
+    assert_eq!(account.weights(), Weights { accelerator: 0, host: 400 * MIB, unknown: 0 });
+    account.reset_attempt();
+    assert!(!account.tells_placement(), "another runner is tried");
+}
+
+#[test]
 fn the_share_is_by_bytes_where_the_whole_is_known_and_else_by_layers() {
     let close =
         |share: Option<f64>, wanted: f64| share.is_some_and(|share| (share - wanted).abs() < 1e-9);
