@@ -1,6 +1,6 @@
 //! The judgement's table: what an account holds, and what is made of it under each plan.
 
-use super::account::{Account, Backends, Devices, ProcessFacts, StatedFault};
+use super::account::{Account, Backends, Devices, ProcessFacts, StatedFault, Weights};
 use super::*;
 use crate::evidence::{BufferKind, MetadataKey, Residence};
 use Residence::{Accelerator, Host, Unknown};
@@ -518,7 +518,7 @@ fn a_block_told_again_replaces_what_it_told() {
 #[test]
 fn a_schedulers_sums_are_those_of_its_last_layout_whatever_comes_between() {
     let mut account = Account::default();
-    let mut sum = |account: &mut Account, kind, device: &str, residence, mib: u64| {
+    let sum = |account: &mut Account, kind, device: &str, residence, mib: u64| {
         account.allot(kind, device.to_owned(), residence, mib * MIB);
     };
     sum(&mut account, BufferKind::Model, "CUDA0", Accelerator, 300);
