@@ -269,8 +269,10 @@ fn push_pair(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, " {key}={value}");
 }
 
+/// The first line of a JSON string, where a colour's escape is spelt out and comes to light only now.
 fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+    let line = text.lines().next().unwrap_or_default();
+    String::from_utf8_lossy(&without_colours(line.as_bytes())).into_owned()
 }
 
 #[cfg(test)]
@@ -292,6 +294,7 @@ mod tests {
         let rows: &[(&str, &str, Option<Service>, bool)] = &[
             (r#"{"type":"log","time":1,"level":"info","msg":"a: b\n"}"#, "a: b", None, true),
             (r#"{"type":"log","time":1,"level":"info","msg":"a: b\nc: d\n"}"#, "a: b", None, true),
+            (r#"{"log":"\u001b[2ma\u001b[0m: b\n","stream":"stdout"}"#, "a: b", None, false),
             (r#"{"type":"log","time":1,"level":"none","msg":"a: b\n"}"#, "a: b", None, false),
             (r#"{"type":"log","time":1,"level":"cont","msg":"a: b\n"}"#, "a: b", None, false),
             (
