@@ -41,7 +41,7 @@ fn describe(facts: ReadBackFacts) -> Option<String> {
     let words = [
         facts.build.map(|build| format!("build {build}")),
         facts.model.map(|model| format!("model {model}")),
-        facts.slots.map(|slots| format!("{slots} slots")),
+        facts.slots.map(|slots| format!("{slots} slot{}", if slots == 1 { "" } else { "s" })),
         facts.context_tokens.map(|tokens| format!("{tokens} tokens of context")),
     ];
     let words: Vec<_> = words.into_iter().flatten().collect();

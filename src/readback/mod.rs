@@ -44,8 +44,9 @@
 //! advice): at once when it wants a key, or has none of the endpoints, and after
 //! [`FAILURES_UNTIL_BLIND`](ReadBack::FAILURES_UNTIL_BLIND) questions in a row that one of them did not answer.
 //!
-//! **A llama-server with `--sleep-idle-seconds`** takes a question to `/slots` or `/metrics` for work, and does not fall
-//! asleep: read such a one back only if you mean to keep it awake.
+//! **A llama-server with `--sleep-idle-seconds`** takes a question to `/slots` for work: it wakes up for it, and does not
+//! fall asleep. [`ReadBack::without_slots`] leaves that question out; the others do not wake it (tried with a build of
+//! 2026-10).
 
 mod address;
 mod answers;
@@ -62,6 +63,7 @@ use http::HeaderValue;
 
 use crate::layer::Lane;
 use address::Address;
+use endpoint::Endpoint;
 use run::Reader;
 use schedule::Schedule;
 
@@ -75,6 +77,7 @@ pub struct ReadBack {
     model: Option<Arc<str>>,
     /// Marked as a secret: it does not show in `Debug`.
     authorization: Option<HeaderValue>,
+    without: Option<Endpoint>,
 }
 
 /// Why an engine cannot be asked so.
@@ -135,6 +138,7 @@ impl ReadBack {
             max_body_bytes: Self::DEFAULT_MAX_BODY_BYTES,
             model: None,
             authorization: None,
+            without: None,
         })
     }
 
@@ -171,6 +175,15 @@ impl ReadBack {
     #[must_use]
     pub fn with_model(self, model: impl Into<Arc<str>>) -> Self {
         Self { model: Some(model.into()), ..self }
+    }
+
+    /// Leaves llama-server's `/slots` out, which would wake one that is asleep. A request that stands still is then seen
+    /// in the engine's log alone.
+    ///
+    /// By default, it is asked.
+    #[must_use]
+    pub fn without_slots(self) -> Self {
+        Self { without: Some(Endpoint::Slots), ..self }
     }
 
     /// Sets the key that the engine wants (`--api-key` of llama-server and vLLM), sent as `Authorization: Bearer`.

@@ -49,8 +49,8 @@ impl Reader {
     pub(super) fn new(lane: &Lane, settings: ReadBack) -> Self {
         let reader = Self {
             lane: lane.downgrade(),
+            schedule: Schedule::without(settings.without),
             client: Client::new(settings),
-            schedule: Schedule::default(),
             summary: ReadBackSummary::default(),
         };
         lane.act(|state, _| reader.announce(state));

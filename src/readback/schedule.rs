@@ -61,6 +61,8 @@ pub(super) struct Schedule {
     load: Option<u64>,
     standings: [Standing; Endpoint::ALL.len()],
     last: Option<Endpoint>,
+    /// Never asked.
+    without: Option<Endpoint>,
 }
 
 // === impl Schedule ===
@@ -69,27 +71,36 @@ impl Schedule {
     /// So many failures in a row are no accident: an engine that is busy with a long batch misses one or two.
     pub(super) const FAILURES_UNTIL_BLIND: u32 = 3;
 
+    /// An order that leaves one endpoint out.
+    pub(super) fn without(endpoint: Option<Endpoint>) -> Self {
+        Self { without: endpoint, ..Self::default() }
+    }
+
     /// The load that is on. With the next one everything is asked anew.
     pub(super) fn follow(&mut self, load: u64) {
         if self.load != Some(load) {
-            *self = Self { load: Some(load), ..Self::default() };
+            *self = Self { load: Some(load), without: self.without, ..Self::default() };
         }
     }
 
     /// What to ask next: each endpoint in its turn. `None` when nothing is left to ask of this load.
     pub(super) fn next(&mut self, engine: Option<&str>) -> Option<Endpoint> {
-        let endpoints = Endpoint::worth_asking(engine);
+        let endpoints: Vec<_> = self.endpoints(engine).collect();
         let behind = |last| endpoints.iter().position(|it| *it == last).map_or(0, |at| at + 1);
         let start = self.last.map_or(0, behind);
-        let turns = endpoints.iter().copied().cycle().skip(start).take(endpoints.len());
-        self.last = Some(turns.into_iter().find(|endpoint| self.is_asked(*endpoint))?);
+        let mut turns = endpoints.iter().copied().cycle().skip(start).take(endpoints.len());
+        self.last = Some(turns.find(|endpoint| self.is_asked(*endpoint))?);
         self.last
     }
 
     /// Whether an answer may still tell where the model is.
     pub(super) fn may_tell_placement(&self, engine: Option<&str>) -> bool {
-        Endpoint::worth_asking(engine).contains(&Endpoint::Models)
-            && self.is_asked(Endpoint::Models)
+        self.endpoints(engine).any(|it| it == Endpoint::Models) && self.is_asked(Endpoint::Models)
+    }
+
+    fn endpoints(&self, engine: Option<&str>) -> impl Iterator<Item = Endpoint> + use<> {
+        let without = self.without;
+        Endpoint::worth_asking(engine).iter().copied().filter(move |it| Some(*it) != without)
     }
 
     fn is_asked(&self, endpoint: Endpoint) -> bool {
@@ -125,9 +136,8 @@ impl Schedule {
 
     /// Why the engine cannot be read, as far as it was asked; `None` when it can.
     pub(super) fn blindness(&self, engine: Option<&str>) -> Option<String> {
-        let endpoints = Endpoint::worth_asking(engine);
-        let told = |endpoint: &Endpoint, how: &str| format!("`{}`: {how}", endpoint.path());
-        let fault = endpoints.iter().find_map(|endpoint| match self.standing(*endpoint) {
+        let told = |endpoint: Endpoint, how: &str| format!("`{}`: {how}", endpoint.path());
+        let fault = self.endpoints(engine).find_map(|endpoint| match self.standing(endpoint) {
             Standing::Useless(how) | Standing::Refuses(how) => Some(told(endpoint, how)),
             Standing::Fails(times, how) if *times >= Self::FAILURES_UNTIL_BLIND => {
                 Some(told(endpoint, how))
@@ -135,7 +145,7 @@ impl Schedule {
             _ => None,
         });
         fault.or_else(|| {
-            let absent = endpoints.iter().map(|endpoint| match self.standing(*endpoint) {
+            let absent = self.endpoints(engine).map(|endpoint| match self.standing(endpoint) {
                 Standing::Absent(how) => Some(told(endpoint, how)),
                 _ => None,
             });
@@ -259,6 +269,17 @@ mod tests {
         schedule.note(Endpoint::Models, Outcome::Useless("whose?".into()), Some("ollama"));
         assert_eq!(schedule.blindness(Some("ollama")).as_deref(), Some("`/api/ps`: whose?"));
         assert_eq!(schedule.next(Some("ollama")), Some(Endpoint::Models));
+    }
+
+    #[test]
+    fn an_endpoint_that_is_left_out_is_neither_asked_nor_missed() {
+        let mut schedule = Schedule::without(Some(Endpoint::Slots));
+        schedule.follow(1);
+        for endpoint in [Endpoint::Properties, Endpoint::Counters] {
+            assert_eq!(schedule.next(LLAMA), Some(endpoint));
+            schedule.note(endpoint, Outcome::Absent("404".into()), LLAMA);
+        }
+        assert_eq!(schedule.blindness(LLAMA).as_deref(), Some("`/props`: 404, `/metrics`: 404"));
     }
 
     #[test]
