@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use serving_sentinel::engines::Matcher;
 use serving_sentinel::evidence::BufferKind;
-use serving_sentinel::lane::{Finding, LaneConfig, Policy};
+use serving_sentinel::lane::{Finding, LaneConfig, LaneState, Policy};
 use serving_sentinel::observer::Observer;
 use serving_sentinel::placement::Plan;
 use serving_sentinel::throughput::{Timings, TokensPerSecond};
@@ -52,7 +52,7 @@ fn read(log: &[u8], plan: Plan, answers: bool) -> Run {
         for (_, finding) in findings {
             match finding {
                 Finding::Judged { facts, .. } => {
-                    let weights = observer.lanes().flat_map(|lane| lane.buffers());
+                    let weights = observer.lanes().flat_map(LaneState::buffers);
                     let devices = weights.filter(|(_, _, kind, _)| *kind == BufferKind::Model).map(
                         |(device, _, _, bytes)| (device.to_owned(), bytes as f64 / 1_048_576.0),
                     );
@@ -172,7 +172,7 @@ fn every_recording_has_its_row() {
 /// What an answer tells, and the rate of the client's clock where it was streamed.
 fn answer(file: &str) -> (Timings, Option<f64>) {
     let bytes = std::fs::read(runs().join(file)).expect(file);
-    if !file.ends_with(".jsonl") {
+    if Path::new(file).extension().is_none_or(|kind| kind != "jsonl") {
         return (Timings::from_response(&bytes).expect(file), None);
     }
     #[expect(clippy::disallowed_methods, reason = "some instant to count from")]
