@@ -214,8 +214,12 @@ impl Account {
         self.allotted.insert((kind, device), Held { residence, bytes });
     }
 
-    /// Lines of one plan complete each other, and a later one corrects an earlier one.
+    /// Lines of one plan complete each other, and a later one corrects an earlier one. One that states what was asked
+    /// for is the scheduler's, which begins again: its sums of an earlier attempt are void.
     pub(crate) fn add_plan(&mut self, plan: LoadPlan) {
+        if plan.requested.is_some() {
+            self.allotted.clear();
+        }
         let known = &mut self.plan;
         known.requested = plan.requested.or(known.requested);
         known.offloaded = plan.offloaded.or(known.offloaded);
