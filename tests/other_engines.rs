@@ -2,14 +2,14 @@
 //! that the engine states or the client's clock gives. A run is a log and its row in `fixtures/runs/runs.json`.
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a test says what must be")]
 
+#[path = "support/log.rs"]
+mod log;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use log::Load;
 use serde_json::Value;
-use serving_sentinel::engines::Matcher;
-use serving_sentinel::evidence::BufferKind;
-use serving_sentinel::lane::{Finding, LaneConfig, LaneState, Policy};
-use serving_sentinel::observer::Observer;
 use serving_sentinel::placement::Plan;
 use serving_sentinel::throughput::{Timings, TokensPerSecond};
 use serving_sentinel::timings::StreamTimings;
@@ -41,54 +41,24 @@ fn in_words(verdict: &str, basis: &str, layers: &str, mut devices: Vec<(String, 
 
 const FAILED: &str = "failed";
 
-/// Reads a whole log as a program would that watches the engine.
-#[expect(clippy::disallowed_methods, reason = "the log is read at some time")]
+/// A run as its log tells it.
 fn read(log: &[u8], plan: Plan, answers: bool) -> Run {
-    let now = Instant::now();
-    let lane = LaneConfig::new("run").with_plan(plan);
-    let mut observer = Observer::new(lane, Policy::default(), Matcher::builtin());
-    let mut run = Run::default();
-    let mut take = |observer: &Observer, findings: Vec<(std::sync::Arc<str>, Finding)>| {
-        for (_, finding) in findings {
-            match finding {
-                Finding::Judged { facts, .. } => {
-                    let weights = observer.lanes().flat_map(LaneState::buffers);
-                    let devices = weights.filter(|(_, _, kind, _)| *kind == BufferKind::Model).map(
-                        |(device, _, _, bytes)| (device.to_owned(), bytes as f64 / 1_048_576.0),
-                    );
-                    run.loads.push(in_words(
-                        facts.verdict.expect("a verdict").as_str(),
-                        facts.basis.expect("a basis").as_str(),
-                        &facts.layers.map_or("-".to_owned(), |(on, of)| format!("{on}/{of}")),
-                        devices.collect(),
-                    ));
-                    run.causes.extend(facts.causes.iter().map(ToString::to_string));
-                }
-                Finding::LoadFailed { facts, .. } => {
-                    run.loads.push(FAILED.to_owned());
-                    run.causes.extend(facts.causes.iter().map(ToString::to_string));
-                }
-                Finding::LoggedRate { timings, .. } => {
-                    run.rates.extend(timings.decode_rate.map(TokensPerSecond::get));
-                }
-                _ => {}
-            }
-        }
+    let judged = log::read(log, plan, answers);
+    let load = |load: Load| match load.verdict {
+        Some(verdict) => in_words(
+            verdict,
+            load.basis.expect("a basis"),
+            &load.layers.map_or("-".to_owned(), |(on, of)| format!("{on}/{of}")),
+            load.devices,
+        ),
+        None => FAILED.to_owned(),
     };
-    for line in log.split(|byte| *byte == b'\n') {
-        let mut out = Vec::new();
-        observer.line(line.strip_suffix(b"\r").unwrap_or(line), now, &mut out);
-        take(&observer, out);
+    Run {
+        engine: judged.engine.unwrap_or_default(),
+        loads: judged.loads.into_iter().map(load).collect(),
+        causes: judged.causes,
+        rates: judged.rates,
     }
-    let mut out = Vec::new();
-    if answers {
-        observer.with_lane(&mut out, |lane, found| lane.ready(now, found));
-    }
-    observer.conclude(now, &mut out);
-    take(&observer, out);
-    let engine = observer.lanes().find_map(|lane| lane.engine().map(ToString::to_string));
-    run.engine = engine.unwrap_or_default();
-    run
 }
 
 fn expected(row: &Value) -> Run {

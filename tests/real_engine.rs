@@ -13,12 +13,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::Request;
+use engine_home::{MODEL, home};
 use futures_util::StreamExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -27,17 +28,12 @@ use otlp::{Collector, Item, Wire, attribute};
 use serving_sentinel::throughput::{TimingSource, Timings};
 use serving_sentinel::timings::StreamTimings;
 
+#[path = "support/engine_home.rs"]
+mod engine_home;
 #[path = "support/otlp.rs"]
 mod otlp;
 
-const MODEL: &str = "gemma-3-270m-q4_k_m.gguf";
 const LANE: &str = "real";
-
-fn home() -> PathBuf {
-    let home = std::env::var_os("SENTINEL_ENGINE_HOME")
-        .expect("SENTINEL_ENGINE_HOME is not set: build a real engine with `.ci/engine` and give the folder it prints");
-    PathBuf::from(home)
-}
 
 /// A child that is gone when the test is.
 struct Running(Child);

@@ -9,6 +9,8 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "a client reads its clock")]
 
+#[path = "support/engine_home.rs"]
+mod engine_home;
 #[path = "support/otlp.rs"]
 mod otlp;
 mod support;
@@ -17,7 +19,6 @@ mod wire;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,18 +37,12 @@ use tracing::dispatcher;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry;
 
+use engine_home::{MODEL, home};
 use support::memory::{Heard, SOON, listener};
 use wire::{Exports, Series};
 
-const MODEL: &str = "gemma-3-270m-q4_k_m.gguf";
 const FAST: Duration = Duration::from_millis(200);
 const BLIND: &str = "serving.sentinel.blind";
-
-fn home() -> PathBuf {
-    let home = std::env::var_os("SENTINEL_ENGINE_HOME")
-        .expect("SENTINEL_ENGINE_HOME is not set: build a real engine with `.ci/engine` and give the folder it prints");
-    PathBuf::from(home)
-}
 
 /// A llama-server that answers, and is gone when the test is.
 struct Server {

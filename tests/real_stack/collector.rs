@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::engine_home::{MODEL, home};
 use crate::gateway::{self, Gateway, chat, send};
 use crate::jaeger::{Span, value};
 use crate::stack::Stack;
@@ -173,13 +174,10 @@ async fn expect_alarms(stack: &Stack) {
 
 /// A gateway in front of a real llama-server that has no device, with the sentinel's telemetry on its way to `otlp`.
 async fn lying_llama_server(otlp: &str) -> (Gateway, TempDir) {
-    let home = std::env::var("SENTINEL_ENGINE_HOME").expect(
-        "SENTINEL_ENGINE_HOME is not set: build a real engine with `.ci/engine` and give the folder it prints",
-    );
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("engine.log").display().to_string();
-    let engine = format!("{home}/with-rpc/llama-server");
-    let model = format!("{home}/gemma-3-270m-q4_k_m.gguf");
+    let engine = home().join("with-rpc/llama-server").display().to_string();
+    let model = home().join(MODEL).display().to_string();
     let options = ["--lane", "real", "--expect", "100000", "--engine-log", &log, "--"];
     let arguments = [&options[..], &[&engine, "-m", &model, "-c", "2048"]].concat();
     let gateway =

@@ -15,7 +15,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::prelude::*;
 
 use crate::jaeger::{Jaeger, Span, value};
-use crate::program::{Program, config, free_port};
+use crate::program::{Program, free_port};
 use crate::prometheus::Prometheus;
 use crate::stack::alarms;
 use crate::web::{eventually, get, metric};
@@ -57,16 +57,15 @@ impl Fleet {
             Gateway::start(&at("gateway-0"), own_metrics[0], &jaeger, &prometheus).await,
             Gateway::start(&at("gateway-1"), own_metrics[1], &jaeger, &prometheus).await,
         ];
-        let [grpc, http, own, health] = std::array::from_fn(|_| free_port());
+        let [grpc, http, own] = std::array::from_fn(|_| free_port());
         let variables = vec![
             ("OTLP_GRPC_PORT", grpc.to_string()),
             ("OTLP_HTTP_PORT", http.to_string()),
             ("SELF_METRICS_PORT", own.to_string()),
-            ("HEALTH_ENDPOINT", format!("127.0.0.1:{health}")),
             ("GATEWAYS", format!("[{},{}]", gateways[0].otlp, gateways[1].otlp)),
             ("QUEUE_FOLDER", at("agent/queue").display().to_string()),
         ];
-        let agent = start("agent.yaml", &at("agent"), variables, health).await;
+        let agent = Program::collector("agent.yaml", &at("agent"), variables).await;
         Self {
             agent,
             otlp: format!("http://127.0.0.1:{http}"),
@@ -149,19 +148,18 @@ impl Gateway {
         jaeger: &Jaeger,
         prometheus: &Prometheus,
     ) -> Self {
-        let [grpc, health] = std::array::from_fn(|_| free_port());
+        let grpc = free_port();
         let alarms = folder.join("alarms.jsonl");
         let variables = vec![
             ("OTLP_GRPC_PORT", grpc.to_string()),
             ("SELF_METRICS_PORT", own_metrics.to_string()),
-            ("HEALTH_ENDPOINT", format!("127.0.0.1:{health}")),
             ("JAEGER_OTLP_ENDPOINT", jaeger.otlp.clone()),
             ("PROMETHEUS_OTLP_ENDPOINT", prometheus.otlp.clone()),
             ("QUEUE_FOLDER", folder.join("queue").display().to_string()),
             ("ALARMS_FILE", alarms.display().to_string()),
             ("SAMPLING_DECISION_WAIT", format!("{}s", DECISION_WAIT.as_secs())),
         ];
-        let program = start("gateway.yaml", folder, variables, health).await;
+        let program = Program::collector("gateway.yaml", folder, variables).await;
         Self { program, otlp: format!("127.0.0.1:{grpc}"), own_metrics, alarms }
     }
 
@@ -170,17 +168,6 @@ impl Gateway {
         let own = get(&format!("http://127.0.0.1:{}/metrics", self.own_metrics), &[]).await?;
         Ok(metric(&own, "otelcol_processor_tail_sampling_new_trace_id_received"))
     }
-}
-
-async fn start(
-    file: &str,
-    folder: &Path,
-    variables: Vec<(&'static str, String)>,
-    health: u16,
-) -> Program {
-    let arguments = vec!["--config".to_owned(), config(file).display().to_string()];
-    let health = format!("http://127.0.0.1:{health}/");
-    Program::start("otelcol", folder, arguments, variables, health).await
 }
 
 /// What the program has sent.

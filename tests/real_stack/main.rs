@@ -11,6 +11,8 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "a test reads its clock")]
 
+#[path = "../support/engine_home.rs"]
+mod engine_home;
 #[path = "../support/gateway.rs"]
 mod gateway;
 

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::program::{Program, config, free_port};
+use crate::program::{Program, free_port};
 use crate::web::{eventually, get};
 
 /// The value of the one series of this name whose labels hold all of these.
@@ -38,17 +38,14 @@ async fn engine_logs_become_metrics_without_any_program_of_ours() {
     ] {
         std::fs::write(logs.join(format!("{lane}.log")), recording(log)).unwrap();
     }
-    let [metrics, own, health] = std::array::from_fn(|_| free_port());
+    let [metrics, own] = std::array::from_fn(|_| free_port());
     let variables = vec![
         ("ENGINE_LOGS", logs.join("*.log").display().to_string()),
         ("ENGINE_LOGS_FROM", "beginning".to_owned()),
         ("PROMETHEUS_PORT", metrics.to_string()),
         ("SELF_METRICS_PORT", own.to_string()),
-        ("HEALTH_ENDPOINT", format!("127.0.0.1:{health}")),
     ];
-    let arguments = vec!["--config".to_owned(), config("no-rust.yaml").display().to_string()];
-    let health = format!("http://127.0.0.1:{health}/");
-    let _collector = Program::start("otelcol", folder.path(), arguments, variables, health).await;
+    let _collector = Program::collector("no-rust.yaml", folder.path(), variables).await;
     let page = format!("http://127.0.0.1:{metrics}/metrics");
     let expect = async |name: &str, labels: &[&str], expected: f64| {
         eventually(&format!("{name} {labels:?} is {expected}"), || async {

@@ -54,6 +54,18 @@ impl Program {
         program
     }
 
+    /// Starts a collector with this file of `collector-config/`.
+    pub(crate) async fn collector(
+        file: &str,
+        folder: &Path,
+        mut variables: Vec<(&'static str, String)>,
+    ) -> Self {
+        let health = format!("127.0.0.1:{}", free_port());
+        variables.push(("HEALTH_ENDPOINT", health.clone()));
+        let arguments = vec!["--config".to_owned(), config(file).display().to_string()];
+        Self::start("otelcol", folder, arguments, variables, format!("http://{health}/")).await
+    }
+
     async fn wait_until_ready(&mut self) {
         let (name, health) = (self.name, self.health.clone());
         let log = self.folder.join(format!("{name}.log"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::jaeger::Jaeger;
-use crate::program::{Program, config, free_port};
+use crate::program::{Program, free_port};
 use crate::prometheus::Prometheus;
 
 /// A running collector, Jaeger and Prometheus.
@@ -43,20 +43,17 @@ pub(crate) struct Collector {
 
 impl Collector {
     async fn start(folder: &Path, jaeger: &Jaeger) -> Self {
-        let [grpc, http, metrics, own_metrics, health] = std::array::from_fn(|_| free_port());
+        let [grpc, http, metrics, own_metrics] = std::array::from_fn(|_| free_port());
         let alarms = folder.join("alarms.jsonl");
         let variables = vec![
             ("OTLP_GRPC_PORT", grpc.to_string()),
             ("OTLP_HTTP_PORT", http.to_string()),
             ("PROMETHEUS_PORT", metrics.to_string()),
             ("SELF_METRICS_PORT", own_metrics.to_string()),
-            ("HEALTH_ENDPOINT", format!("127.0.0.1:{health}")),
             ("JAEGER_OTLP_ENDPOINT", jaeger.otlp.clone()),
             ("ALARMS_FILE", alarms.display().to_string()),
         ];
-        let arguments = vec!["--config".to_owned(), config("collector.yaml").display().to_string()];
-        let health = format!("http://127.0.0.1:{health}/");
-        let program = Program::start("otelcol", folder, arguments, variables, health).await;
+        let program = Program::collector("collector.yaml", folder, variables).await;
         Self { program, otlp: format!("http://127.0.0.1:{http}"), metrics, own_metrics, alarms }
     }
 
